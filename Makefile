@@ -1,0 +1,48 @@
+# Every target sets up what it needs; a second run starts at once.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+unexport PYTHONDONTWRITEBYTECODE
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+MEMBERS := libs/pyproject.toml $(wildcard services/*/pyproject.toml)
+
+.PHONY: help setup demo test check format generate bench clean
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## the virtual environment and the Debian packages that tests need
+
+$(STAMP): requirements-dev.txt constraints.txt debian-packages.txt scripts/debian-packages $(MEMBERS)
+	@scripts/debian-packages
+	@test -x $(BIN)/python || python3 -m venv $(VENV)
+	@echo "installing Python packages into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@touch $@
+
+demo: $(STAMP) ## claims become volumes, pods write and read them, all goes again
+	@$(BIN)/bitts demo
+
+test: $(STAMP) ## every test, on real processes and sockets
+	@$(BIN)/python -m pytest tests $(ARGS)
+
+check: $(STAMP) ## format, lint, types, import contracts, sizes
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/python scripts/check_sizes.py
+
+format: $(STAMP) ## rewrite the sources in the one format
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+generate: $(STAMP) ## compile libs/proto into the generated packages
+	@$(BIN)/python scripts/generate.py
+
+bench: $(STAMP) ## a benchmark: make bench NAME=provision [ARGS=--peer]
+	@$(BIN)/python -m bench.$(or $(NAME),provision) $(ARGS)
+
+clean: ## remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
