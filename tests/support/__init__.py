@@ -1,0 +1,1 @@
+"""What the tests stand on: processes, clusters, wire-level fakes and peers."""
