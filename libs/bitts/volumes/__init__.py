@@ -1,0 +1,1 @@
+"""Rules about volumes that more than one CSI controller needs; all of them pure."""
