@@ -1,0 +1,156 @@
+"""Rules of every test: no blocking call in our coroutines, no silent skip in CI, no leftovers.
+
+Fixtures that start things live here too; what they give out is described in ``support``.
+"""
+
+import importlib.util
+import os
+import pathlib
+from collections.abc import AsyncIterator, Generator, Iterator
+
+import pytest
+from blockbuster import BlockBuster
+from support import cluster as clusters
+from support import leaks, processes, servers
+
+OUR_PACKAGES = ["bitts", "csi_provisioner", "devcluster", "local_driver", "bitts_console"]
+IN_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
+
+BLOCKING_ALLOWED = [
+    # function, file it is called from, functions there; and why it is harmless
+    # SQLite commits are grouped: one fsync for many writes is the store's whole point, and the
+    # write must be durable before it is acknowledged.
+    ("sqlite3.Connection.commit", "devcluster/store.py", {"commit"}),
+]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--cluster",
+        choices=["embedded", "kubernetes"],
+        default="embedded",
+        help="API server that service tests run against (kubernetes: not built yet)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--cluster") == "kubernetes":
+        raise pytest.UsageError("--cluster=kubernetes is not available yet; use embedded")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if os.geteuid() == 0:
+        return
+    skip = pytest.mark.skip(reason="needs root: mounts, loop devices or namespaces")
+    for item in items:
+        if item.get_closest_marker("root"):
+            item.add_marker(skip)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if IN_CI and report.skipped and not hasattr(report, "wasxfail"):
+        fail_skipped(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if IN_CI and report.skipped:
+        fail_skipped(report)
+    return report
+
+
+def fail_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """In CI a skipped test is a test that nobody runs: say so loudly."""
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    report.outcome = "failed"
+    report.longrepr = f"nothing may be skipped when CI=true: {reason}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_blocking_calls() -> Iterator[None]:
+    """Blocking calls raise when made from a coroutine with one of our modules on the stack."""
+    present = [name for name in OUR_PACKAGES if importlib.util.find_spec(name)]
+    guard = BlockBuster(scanned_modules=present)
+    for function, filename, names in BLOCKING_ALLOWED:
+        guard.functions[function].can_block_in(filename, names)
+    guard.activate()
+    yield
+    guard.deactivate()
+
+
+@pytest.fixture
+def spawner(tmp_path: pathlib.Path) -> Iterator[processes.Processes]:
+    """Starts processes for one test and ends them all."""
+    started = processes.Processes(tmp_path / "logs")
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def short_dir() -> Iterator[pathlib.Path]:
+    """A folder whose path is short enough for unix sockets; unmounted and removed at the end."""
+    folder = clusters.short_directory()
+    yield folder
+    clusters.remove_tree(folder)
+
+
+@pytest.fixture(scope="session")
+def _shared_server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[servers.Server]:
+    started = processes.Processes(tmp_path_factory.mktemp("server"))
+    folder = clusters.short_directory()
+    server = servers.Server(started, folder / "c", kind=request.config.getoption("--cluster"))
+    server.start_blocking()
+    yield server
+    started.close()
+    clusters.remove_tree(folder)
+
+
+@pytest.fixture
+async def cluster(
+    _shared_server: servers.Server, tmp_path: pathlib.Path
+) -> AsyncIterator[clusters.Cluster]:
+    """The shared API server with a namespace and a driver name for this test alone."""
+    if not _shared_server.alive:  # a test killed it: the next one gets a new one
+        await _shared_server.start()
+    started = processes.Processes(tmp_path / "logs")
+    async with clusters.Cluster(_shared_server, started) as view:
+        yield view
+
+
+@pytest.fixture
+async def cluster_factory(tmp_path: pathlib.Path) -> AsyncIterator[clusters.Factory]:
+    """Makes API servers of a test's own: ``await cluster_factory(store="sqlite")``."""
+    made: list[tuple[clusters.Cluster, processes.Processes, pathlib.Path]] = []
+
+    async def make(*, store: str = "memory") -> clusters.Cluster:
+        folder = clusters.short_directory()
+        started = processes.Processes(tmp_path / f"server-{len(made)}")
+        server = servers.Server(started, folder / "c", store=store)
+        await server.start()
+        own = processes.Processes(tmp_path / f"logs-{len(made)}")
+        view = await clusters.Cluster(server, own).__aenter__()
+        made.append((view, started, folder))
+        return view
+
+    yield make
+    for view, started, folder in reversed(made):
+        await view.__aexit__()
+        started.close()
+        clusters.remove_tree(folder)
+
+
+@pytest.fixture
+def no_leaks() -> Iterator[None]:
+    """Fails the test when mounts, loop devices or processes are left once all has ended.
+
+    Ask for it before the fixtures that start things, so that it looks after they are gone.
+    """
+    before = leaks.snapshot()
+    yield
+    assert leaks.snapshot().leaked_since(before) == []
