@@ -180,7 +180,7 @@ class Controller(Generic[S, A]):
                     self._queue.add_after(key, delay)
                 until = None if delay is None else time.time() + delay
                 self._ledger.waits(self.name, key, until)
-            case None:
+            case _:
                 self._queue.forget(key)
                 self._ledger.finished(self.name, key)
 
