@@ -19,58 +19,18 @@ import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from bitts.core import logs, workqueue
 from bitts.core.ledger import Ledger
+from bitts.core.plans import Action, Done, Failed, RetryLater, WaitFor
 
 LONGEST_PLAN = 1_000
 """Actions in one sync. A settle that never comes to an end must not become a hot loop."""
 
 
-class Action(Protocol):
-    """What ``decide`` returns: a frozen value that says what to do and why."""
-
-    @property
-    def reason(self) -> str:
-        """Why this should happen, for a person who asks."""
-
-
 S = TypeVar("S")
 A = TypeVar("A", bound=Action)
-A_co = TypeVar("A_co", bound=Action, covariant=True)
-
-
-@dataclass(frozen=True, slots=True)
-class RetryLater:
-    """Something failed: try the key again after its exponential backoff."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class WaitFor:
-    """Nothing failed: an event, or ``delay`` seconds at the longest, wakes the key again."""
-
-    reason: str
-    delay: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Done(Generic[A_co]):
-    """An action succeeded with ``value``."""
-
-    action: A_co
-    value: object = None
-
-
-@dataclass(frozen=True, slots=True)
-class Failed(Generic[A_co]):
-    """An action raised ``error``."""
-
-    action: A_co
-    error: Exception
 
 
 class Controller(Generic[S, A]):
