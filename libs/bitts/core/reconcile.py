@@ -131,9 +131,9 @@ class Controller(Generic[S, A]):
         match wish:
             case RetryLater(reason):
                 self._ledger.decided(self.name, key, "RetryLater", reason)
-                delay = self._queue.retry(key)
+                when = time.time() + self._queue.retry(key)
                 failures = self._queue.failures(key)
-                self._ledger.retry_at(self.name, key, time.time() + delay, failures=failures)
+                self._ledger.retry_at(self.name, key, when, failures=failures)
             case WaitFor(reason, delay):
                 self._ledger.decided(self.name, key, "WaitFor", reason)
                 if delay is not None:
