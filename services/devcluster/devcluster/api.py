@@ -1,0 +1,213 @@
+"""The semantics behind HTTP, synchronous and in process: the controllers' way to the cluster.
+
+One asyncio thread calls it; nothing here awaits, so every operation is atomic. Results are
+shared with all readers: never change one.
+"""
+
+import collections.abc
+
+from devcluster import admission, defaults, errors, metadata, patching, selectors, validation
+from devcluster.metadata import DeleteOptions
+from devcluster.resources import Object, Registry, Resource
+from devcluster.store import Collection, Key, Store, Stored, Subscriber, decode, encode
+
+Transform = collections.abc.Callable[[Object], Object]
+
+
+class Api:
+    """Create, read, change, delete and watch objects under the rules of their kinds."""
+
+    def __init__(self, store: Store | None = None, registry: Registry | None = None) -> None:
+        self.store = store or Store()
+        self.registry = registry or Registry()
+
+    # ---- what controllers use
+
+    def resource(self, plural: str, group: str = "") -> Resource:
+        """Return a served resource; raises ApiError 404."""
+        return self.registry.resource(plural, group)
+
+    def get(self, resource: Resource, name: str, namespace: str = "") -> Object | None:
+        """Return an object, or None."""
+        found = self.collection(resource).objects.get((namespace, name))
+        return found.value if found else None
+
+    def list(
+        self, resource: Resource, namespace: str | None = None, selector: str | None = None
+    ) -> list[Object]:
+        """Return objects of one namespace or of all, optionally by label selector."""
+        matches = selectors.compile_selectors(resource, label=selector or "")
+        return [
+            stored.value
+            for key, stored in self.collection(resource).objects.items()
+            if namespace in (None, "", key[0]) and matches(stored.value)
+        ]
+
+    def create(
+        self, resource: Resource, obj: Object, namespace: str = "", *, manager: str = "devcluster"
+    ) -> Object:
+        """Create an object; raises ApiError 409 AlreadyExists, 422 Invalid, 403, 404."""
+        copy: Object = decode(encode(obj))
+        within = namespace or (copy.get("metadata") or {}).get("namespace", "")
+        return self.insert(resource, copy, within, manager=manager).value
+
+    def patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: Object,
+        namespace: str = "",
+        *,
+        subresource: str = "",
+        resource_version: str | None = None,
+        manager: str = "devcluster",
+    ) -> Object:
+        """Apply a JSON merge patch (RFC 7386); raises ApiError 404, 409 Conflict, 422 Invalid."""
+        if resource_version is not None:
+            given = {**(patch.get("metadata") or {}), "resourceVersion": resource_version}
+            patch = {**patch, "metadata": given}
+        return self.modify(
+            resource,
+            (namespace, name),
+            lambda old: patching.merge(old, patch),
+            subresource=subresource,
+            manager=manager,
+        ).value
+
+    def delete(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str | None = None,
+        propagation: str = "Background",
+        grace: int | None = None,
+    ) -> Object:
+        """Delete or mark for deletion; returns the last or the marked state. Raises 404, 409."""
+        options = DeleteOptions(grace=grace, propagation=propagation, uid=uid)
+        return self.remove(resource, (namespace, name), options).value
+
+    def subscribe(
+        self, resource: Resource, callback: Subscriber
+    ) -> collections.abc.Callable[[], None]:
+        """Call back with (type, old, new) right after each change; returns how to stop it.
+
+        The callback must only note what happened: it runs inside the writer's request.
+        """
+        subscribers = self.collection(resource).subscribers
+        subscribers.append(callback)
+        return lambda: subscribers.remove(callback)
+
+    # ---- what HTTP needs beyond it
+
+    def collection(self, resource: Resource) -> Collection:
+        """Return where a resource's objects are kept."""
+        return self.store.collection(resource.storage)
+
+    def insert(
+        self,
+        resource: Resource,
+        obj: Object,
+        namespace: str,
+        *,
+        manager: str,
+        dry_run: bool = False,
+    ) -> Stored:
+        """Create from a value that nobody else holds."""
+        obj = metadata.begin(resource, obj, namespace)
+        admission.before_create(self, resource, obj)
+        defaults.on_create(resource, obj)
+        causes = metadata.check(resource, obj["metadata"]) + validation.on_create(resource, obj)
+        name = obj["metadata"].get("name", "")
+        if causes:
+            raise errors.invalid(resource.group, resource.kind, name, causes)
+        collection, key = self.collection(resource), (namespace, name)
+        if key in collection.objects:
+            raise errors.already_exists(resource.group, resource.plural, name)
+        if dry_run:
+            return Stored(obj, 0)
+        return self._changed(resource, self.store.put(collection, key, obj, manager))
+
+    def require(self, resource: Resource, key: Key) -> Stored:
+        """Return an object; raises ApiError 404."""
+        found = self.collection(resource).objects.get(key)
+        if found is None:
+            raise errors.not_found(resource.group, resource.plural, key[1])
+        return found
+
+    def modify(
+        self,
+        resource: Resource,
+        key: Key,
+        transform: Transform,
+        *,
+        subresource: str = "",
+        manager: str,
+        dry_run: bool = False,
+    ) -> Stored:
+        """Change an object; ``transform`` gets the old value and returns a new one.
+
+        A resourceVersion or uid in the result is a precondition.
+        """
+        old = self.require(resource, key)
+        new: Object = decode(encode(transform(old.value)))
+        self._check_identity(resource, old, new)
+        new = metadata.carry_over(resource, old.value, new, subresource)
+        defaults.on_update(resource, old.value, new)
+        if new == old.value:
+            return old
+        admission.before_update(self, resource, old.value, new, subresource)
+        causes = metadata.check(resource, new["metadata"])
+        causes += metadata.check_update(old.value, new)
+        causes += validation.on_update(resource, old.value, new, subresource)
+        if causes:
+            raise errors.invalid(resource.group, resource.kind, key[1], causes)
+        if dry_run:
+            return Stored(new, old.revision)
+        collection = self.collection(resource)
+        if metadata.is_gone(new):
+            return self._changed(resource, self.store.remove(collection, key, new))
+        return self._changed(resource, self.store.put(collection, key, new, manager))
+
+    def _check_identity(self, resource: Resource, old: Stored, new: Object) -> None:
+        before = old.value["metadata"]
+        after = new.get("metadata")
+        if not isinstance(after, dict):
+            raise errors.bad_request("metadata: must be an object")
+        revision = after.get("resourceVersion")
+        about = (resource.group, resource.plural, before["name"])
+        if after.get("uid") not in (None, "", before["uid"]):
+            why = f"Precondition failed: UID in precondition: {after['uid']}, UID in object meta: "
+            raise errors.conflict(*about, why + before["uid"])
+        if revision and revision != before["resourceVersion"]:
+            raise errors.conflict(*about, errors.MODIFIED)
+
+    def remove(self, resource: Resource, key: Key, options: DeleteOptions) -> Stored:
+        """Delete an object, or mark it for deletion while finalizers or grace hold it."""
+        old = self.require(resource, key)
+        self._check_preconditions(resource, old, options)
+        admission.before_delete(resource, old.value)
+        new = metadata.mark_deleted(resource, old.value, options)
+        if options.dry_run:
+            return Stored(new, old.revision)
+        collection = self.collection(resource)
+        if metadata.is_gone(new):
+            last = {**old.value, "metadata": dict(old.value["metadata"])}
+            return self._changed(resource, self.store.remove(collection, key, last))
+        if new == old.value:
+            return old
+        return self._changed(resource, self.store.put(collection, key, new))
+
+    def _check_preconditions(self, resource: Resource, old: Stored, options: DeleteOptions) -> None:
+        have = old.value["metadata"]
+        pairs = (("UID", options.uid, have["uid"]),
+                 ("ResourceVersion", options.revision, have["resourceVersion"]))  # fmt: skip
+        for name, wanted, found in pairs:
+            if wanted is not None and wanted != found:
+                what = f"Precondition failed: {name} in precondition: {wanted}"
+                why = f"{what}, {name} in object meta: {found}"
+                raise errors.conflict(resource.group, resource.plural, have["name"], why)
+
+    def _changed(self, resource: Resource, stored: Stored) -> Stored:
+        return stored

@@ -1,0 +1,237 @@
+"""What the server alone decides about an object: identity, generation, deletion marks.
+
+Pure functions over plain values. Source: API conventions, "Metadata" and "Spec and Status";
+the graceful rules of pods follow the pod resource of Kubernetes 1.37.
+"""
+
+import datetime
+import random
+import re
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from devcluster import errors
+from devcluster.errors import Cause
+from devcluster.resources import Object, Resource
+
+_SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_SUBDOMAIN_RULE = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.',"
+    " and must start and end with an alphanumeric character"
+)
+_LABEL_RULE = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-',"
+    " and must start and end with an alphanumeric character"
+)
+_LABEL_NAMED = frozenset({"Namespace", "Service"})
+_PATH_NAMED = frozenset({"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"})
+_QUALIFIED = re.compile(r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+_FIXED = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp",
+          "deletionGracePeriodSeconds", "generateName", "selfLink")  # fmt: skip
+_POD_GRACE = 30
+
+
+def now() -> str:
+    """Return the current time in whole seconds as objects spell it."""
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def begin(resource: Resource, obj: Object, namespace: str) -> Object:
+    """Give a new object its identity; ``obj`` is ours to change. Raises ApiError 400, 422."""
+    metadata = obj.get("metadata")
+    metadata = obj["metadata"] = dict(metadata) if isinstance(metadata, dict) else {}
+    if resource.namespaced:
+        if metadata.setdefault("namespace", namespace) != namespace:
+            raise errors.bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request"
+            )
+    else:
+        metadata.pop("namespace", None)
+    if not metadata.get("name") and metadata.get("generateName"):
+        suffix = "".join(random.choices(_SUFFIX_ALPHABET, k=5))  # noqa: S311 - a name, no secret
+        metadata["name"] = metadata["generateName"][:58] + suffix
+    for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"):
+        metadata.pop(name, None)
+    metadata["uid"] = str(uuid.UUID(int=random.getrandbits(128), version=4))  # noqa: S311
+    metadata["creationTimestamp"] = now()
+    metadata.pop("generation", None)
+    if resource.generation or resource.custom:
+        metadata["generation"] = 1
+    if "status" in resource.subresources and resource.kind not in ("Node", "Pod"):
+        obj.pop("status", None)
+    return _ordered(resource, obj)
+
+
+def _ordered(resource: Resource, obj: Object) -> Object:
+    rest = {k: v for k, v in obj.items() if k not in ("kind", "apiVersion", "metadata")}
+    head = {"kind": resource.kind, "apiVersion": resource.api_version}
+    return {**head, "metadata": obj["metadata"], **rest}
+
+
+def check(resource: Resource, metadata: Object) -> list[Cause]:
+    """Check name, labels and finalizers."""
+    causes = _check_name(resource, metadata.get("name"))
+    for key, value in (metadata.get("labels") or {}).items():
+        if not _QUALIFIED.fullmatch(key):
+            causes.append(
+                errors.invalid_value("metadata.labels", key, "name part must be a qualified name")
+            )
+        if not isinstance(value, str) or not _LABEL_VALUE.fullmatch(value):
+            causes.append(errors.invalid_value("metadata.labels", value, "not a valid label value"))
+    for index, name in enumerate(metadata.get("finalizers") or ()):
+        if "/" not in name and name not in ("orphan", "foregroundDeletion"):
+            why = "name is neither a standard finalizer name nor is it fully qualified"
+            causes.append(errors.invalid_value(f"metadata.finalizers[{index}]", name, why))
+    return causes
+
+
+def _check_name(resource: Resource, name: Any) -> list[Cause]:
+    if not name:
+        return [errors.required("metadata.name", "name or generateName is required")]
+    if not isinstance(name, str):
+        return [errors.invalid_value("metadata.name", name, "must be a string")]
+    if resource.kind in _PATH_NAMED:
+        bad = "/" in name or "%" in name or name in (".", "..")
+        return (
+            [errors.invalid_value("metadata.name", name, "may not contain '/' or '%'")]
+            if bad
+            else []
+        )
+    pattern, limit, rule = _SUBDOMAIN, 253, _SUBDOMAIN_RULE
+    if resource.kind in _LABEL_NAMED:
+        pattern, limit, rule = _LABEL, 63, _LABEL_RULE
+    if len(name) > limit:
+        return [
+            errors.invalid_value("metadata.name", name, f"must be no more than {limit} characters")
+        ]
+    return [] if pattern.fullmatch(name) else [errors.invalid_value("metadata.name", name, rule)]
+
+
+def carry_over(resource: Resource, old: Object, new: Object, subresource: str) -> Object:
+    """Return the new state with everything that this request may not change taken from the old.
+
+    ``new`` is ours to change. Status and the rest are isolated both ways.
+    """
+    before, after = old["metadata"], new["metadata"]
+    if subresource == "status":
+        kept = {k: after[k] for k in ("labels", "annotations", "managedFields", "ownerReferences",
+                                      "finalizers") if k in after}  # fmt: skip
+        if resource.custom:
+            kept = {k: v for k, v in kept.items() if k == "managedFields"}
+            kept |= {k: before[k] for k in ("labels", "annotations", "ownerReferences", "finalizers")
+                     if k in before}  # fmt: skip
+        new = {**old, "metadata": kept} | ({"status": new["status"]} if "status" in new else {})
+        after = kept
+    elif subresource == "finalize":
+        new = {**old, "spec": new.get("spec") or {}, "metadata": after}
+    elif "status" in resource.subresources:
+        new = {k: v for k, v in new.items() if k != "status"}
+        if "status" in old:
+            new["status"] = old["status"]
+    after = new["metadata"] = dict(after)
+    for name in _FIXED:
+        if name in before:
+            after[name] = before[name]
+        else:
+            after.pop(name, None)
+    for name in ("finalizers", "annotations", "labels", "ownerReferences", "managedFields"):
+        if name in after and not after[name]:
+            del after[name]
+    _set_generation(resource, old, new)
+    after["resourceVersion"] = before["resourceVersion"]
+    return _ordered(resource, new)
+
+
+def _set_generation(resource: Resource, old: Object, new: Object) -> None:
+    generation = old["metadata"].get("generation")
+    new["metadata"].pop("generation", None)
+    if generation is None:
+        return
+    apart = ("metadata", "status", "apiVersion", "kind")
+    if not resource.custom:
+        changed = old.get("spec") != new.get("spec")
+    else:
+        changed = {k: v for k, v in old.items() if k not in apart} != {
+            k: v for k, v in new.items() if k not in apart
+        }
+    new["metadata"]["generation"] = generation + changed
+
+
+def check_update(old: Object, new: Object) -> list[Cause]:
+    """Refuse finalizers that appear on an object which is being deleted."""
+    if not old["metadata"].get("deletionTimestamp"):
+        return []
+    known = old["metadata"].get("finalizers") or ()
+    added = [name for name in new["metadata"].get("finalizers") or () if name not in known]
+    if not added:
+        return []
+    listed = ", ".join(f'"{name}"' for name in added)
+    why = (
+        "no new finalizers can be added if the object is being deleted,"
+        f" found new finalizers []string{{{listed}}}"
+    )
+    return [errors.forbidden_value("metadata.finalizers", why)]
+
+
+def is_gone(obj: Object) -> bool:
+    """Whether nothing holds an object any longer that is marked for deletion."""
+    metadata = obj["metadata"]
+    marked = metadata.get("deletionTimestamp") and not metadata.get("finalizers")
+    if not marked or metadata.get("deletionGracePeriodSeconds"):
+        return False
+    return obj["kind"] != "Namespace" or not (obj.get("spec") or {}).get("finalizers")
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    """What a DELETE request may ask for; ``grace`` in seconds."""
+
+    grace: int | None = None
+    propagation: str = ""
+    uid: str | None = None
+    revision: str | None = None
+    dry_run: bool = False
+
+
+def mark_deleted(resource: Resource, old: Object, options: DeleteOptions) -> Object:
+    """Return the object as a DELETE leaves it; whether it then ``is_gone`` is for the caller."""
+    new = {**old, "metadata": dict(old["metadata"])}
+    metadata = new["metadata"]
+    grace = _grace(resource, old, options.grace)
+    if "deletionTimestamp" not in metadata or grace < metadata.get("deletionGracePeriodSeconds", 0):
+        end = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=grace)
+        metadata["deletionTimestamp"] = end.strftime("%Y-%m-%dT%H:%M:%SZ")
+        metadata["deletionGracePeriodSeconds"] = grace
+        if "generation" in metadata:
+            metadata["generation"] += 1
+    finalizers = [
+        name
+        for name in metadata.get("finalizers") or ()
+        if name not in ("orphan", "foregroundDeletion")
+    ]
+    wanted = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}.get(options.propagation)
+    if wanted:
+        finalizers.append(wanted)
+    elif not options.propagation:
+        finalizers = list(metadata.get("finalizers") or ())
+    if finalizers:
+        metadata["finalizers"] = finalizers
+    else:
+        metadata.pop("finalizers", None)
+    if resource.kind == "Namespace" and (old.get("spec") or {}).get("finalizers"):
+        new["status"] = {**(old.get("status") or {}), "phase": "Terminating"}
+    return new
+
+
+def _grace(resource: Resource, old: Object, asked: int | None) -> int:
+    if resource.qualified != "pods":
+        return 0
+    spec, phase = old.get("spec") or {}, (old.get("status") or {}).get("phase")
+    if not spec.get("nodeName") or phase in ("Succeeded", "Failed"):
+        return 0
+    default = spec.get("terminationGracePeriodSeconds")
+    return asked if asked is not None else _POD_GRACE if default is None else default
