@@ -1,0 +1,1 @@
+"""The cluster to develop and test on: an API server, its controllers and a node agent."""

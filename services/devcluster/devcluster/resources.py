@@ -61,9 +61,10 @@ class Resource:
 _STORAGE = "storage.k8s.io"
 _RBAC = "rbac.authorization.k8s.io"
 _STATUS = ("status",)
-_EVENT_FIELDS = ("reason", "type", "source", "reportingComponent") + tuple(
-    f"involvedObject.{name}"
-    for name in ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+_EVENT_FIELDS = (
+    *("reason", "type", "source", "reportingComponent", "involvedObject.kind"),
+    *("involvedObject.namespace", "involvedObject.name", "involvedObject.uid"),
+    *("involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath"),
 )
 _POD_FIELDS = (
     *("spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName"),
@@ -114,7 +115,9 @@ BUILTIN: tuple[Resource, ...] = (
         subresources=_STATUS,
     ),
     _row(f"{_STORAGE}/v1/csistoragecapacities", "CSIStorageCapacity", unconditional=True),
-    _row(f"{_STORAGE}/v1/volumeattributesclasses", "VolumeAttributesClass", "vac", namespaced=False),
+    _row(
+        f"{_STORAGE}/v1/volumeattributesclasses", "VolumeAttributesClass", "vac", namespaced=False
+    ),
     _row("networking.k8s.io/v1/networkpolicies", "NetworkPolicy", "netpol", generation=True),
     _row(f"{_RBAC}/v1/roles", "Role"),
     _row(f"{_RBAC}/v1/rolebindings", "RoleBinding"),
