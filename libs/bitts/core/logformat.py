@@ -97,17 +97,6 @@ class VerbosityByFile(logging.Filter):
         return self._verbosity
 
 
-def parse_vmodule(text: str) -> list[tuple[str, int]]:
-    """Read ``pattern=N,...``; raises ValueError naming the item that is wrong."""
-    limits = []
-    for item in filter(None, text.split(",")):
-        pattern, equals, number = item.partition("=")
-        if not (pattern and equals and number.isdecimal()):
-            raise ValueError(f"{item!r} is not pattern=N, as in app=5")
-        limits.append((pattern, int(number)))
-    return limits
-
-
 def quote(text: str) -> str:
     """Return ``text`` in double quotes on one line, escaped as Go's %q does."""
     if text.isprintable() and '"' not in text and "\\" not in text:

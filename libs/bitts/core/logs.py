@@ -15,7 +15,7 @@ import logging
 import sys
 from types import TracebackType
 
-from bitts.core import logformat
+from bitts.core import literals, logformat
 from bitts.core.sidecarflags import LogOptions
 from bitts.core.sink import Sink
 
@@ -121,7 +121,7 @@ def configure(options: LogOptions, program: str, *, descriptor: int = 2) -> None
 
     May be called again. ``program`` names records of no particular part.
     """
-    limits = logformat.parse_vmodule(options.vmodule)
+    limits = literals.vmodule(options.vmodule)
     deepest = max([options.verbosity, *(limit for _, limit in limits)])
     handler = _Handler(Sink(descriptor))
     json_wanted = options.format == "json"
