@@ -1,0 +1,80 @@
+"""One request and its answer on a connection, and the one place that maps what goes wrong."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+import h2.exceptions
+
+from bitts.rpc import codes, http2, wire
+
+
+class Exchange:
+    """A request that was sent, and what comes back.
+
+    ``releases`` are called by ``close``; they give the stream back to its connection.
+    """
+
+    def __init__(
+        self, stream: http2.Stream, limit: int, releases: tuple[Callable[[], None], ...]
+    ) -> None:
+        self._stream = stream
+        self._limit = limit
+        self._releases = releases
+
+    async def reply(self) -> bytes:
+        """Return the answer of a method that answers once; raises as ``failures`` maps."""
+        await self._begin()
+        message = await self._stream.recv_message(self._limit)
+        await self._end()
+        if message is None:
+            raise codes.RpcError(codes.Code.INTERNAL, "the server said OK without an answer")
+        return message
+
+    async def replies(self, until: float | None) -> AsyncIterator[bytes]:
+        """Yield answers up to a time of the loop's clock; raises RpcError."""
+        async with failures(until):
+            await self._begin()
+        while True:
+            # Around the read alone: a limit must not cancel the consumer between two answers.
+            async with failures(until):
+                message = await self._stream.recv_message(self._limit)
+            if message is None:
+                break
+            yield message
+        async with failures(until):
+            await self._end()
+
+    async def _begin(self) -> None:
+        headers = dict(await self._stream.recv_headers())
+        wire.check_response(headers)
+        if "grpc-status" in headers:
+            wire.check_status(headers)
+            raise codes.RpcError(codes.Code.INTERNAL, "the server said OK without an answer")
+
+    async def _end(self) -> None:
+        wire.check_status(dict(await self._stream.recv_trailers()))
+
+    def close(self) -> None:
+        """End the exchange; the server is told if it isn't over."""
+        self._stream.abandon()
+        for release in self._releases:
+            release()
+
+
+@contextlib.asynccontextmanager
+async def failures(
+    until: float | None, *, late: codes.Code = codes.Code.DEADLINE_EXCEEDED
+) -> AsyncIterator[None]:
+    """Run a block up to a time of the loop's clock; what goes wrong in it becomes an RpcError.
+
+    A broken connection is UNAVAILABLE, the end of the time is ``late``. TimeoutError comes
+    before OSError, of which it is a subclass.
+    """
+    try:
+        async with asyncio.timeout_at(until):
+            yield
+    except TimeoutError:
+        raise codes.RpcError(late, "no answer in time") from None
+    except (http2.BrokenError, OSError, h2.exceptions.ProtocolError) as error:
+        raise codes.RpcError(codes.Code.UNAVAILABLE, str(error) or type(error).__name__) from error
