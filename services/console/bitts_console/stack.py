@@ -1,0 +1,173 @@
+"""Which processes make up a local stack, and with which command lines. Pure.
+
+The parts are only named here, never imported: each is a program of its own, started from
+beside the running interpreter, exactly as in a cluster where each is a container.
+"""
+
+import pathlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from bitts_console.state import Folders
+
+DRIVER_NAME = "local.csi.bitts.dev"
+FIRST_NODE = "node-1"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the user chose. ``backends`` are those the driver offers, the default one first."""
+
+    nodes: int = 1
+    backends: tuple[str, ...] = ("directory",)
+    store: str = "memory"
+    kind: str = "embedded"
+    verbosity: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class FileReady:
+    """The process is ready when this file is there; it is removed before a start."""
+
+    path: pathlib.Path
+
+
+@dataclass(frozen=True, slots=True)
+class SocketReady:
+    """The process is ready when somebody accepts on this unix socket."""
+
+    path: pathlib.Path
+
+
+Readiness = FileReady | SocketReady
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One process: its program (a console script of ours), arguments and what it waits for."""
+
+    name: str
+    program: str
+    arguments: tuple[str, ...]
+    ready: Readiness
+    after: tuple[str, ...] = ()
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+
+def driver_socket(folders: Folders) -> pathlib.Path:
+    """Return the CSI socket, where the kubelet expects a plugin's to be."""
+    return folders.node_root(FIRST_NODE) / "plugins" / DRIVER_NAME / "csi.sock"
+
+
+def introspection_socket(folders: Folders, program: str) -> pathlib.Path:
+    """Return where a process answers what it is doing (beside the CSI socket, by default)."""
+    return driver_socket(folders).with_name(f"bitts-{program}.sock")
+
+
+def node_names(count: int) -> list[str]:
+    """Return the names of the stack's nodes."""
+    return [f"node-{number}" for number in range(1, count + 1)]
+
+
+def specs(options: Options, folders: Folders) -> list[Spec]:
+    """Return every process of the stack, in the order in which they are best started."""
+    return [
+        _cluster(options, folders),
+        _driver(options, folders),
+        *(_node(name, options, folders) for name in node_names(options.nodes)),
+        _provisioner(options, folders),
+    ]
+
+
+def runtime_folders(options: Options, folders: Folders) -> list[pathlib.Path]:
+    """Return the folders that must be there before anything starts."""
+    registries = [
+        folders.node_root(name) / "plugins_registry" for name in node_names(options.nodes)
+    ]
+    return [driver_socket(folders).parent, *registries]
+
+
+def csi_driver() -> dict[str, Any]:
+    """Return the CSIDriver object, which an installation of the driver brings along.
+
+    Volumes of a node need no attaching, and the scheduler looks at CSIStorageCapacity.
+    """
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSIDriver",
+        "metadata": {"name": DRIVER_NAME},
+        "spec": {
+            "attachRequired": False,
+            "podInfoOnMount": False,
+            "fsGroupPolicy": "File",
+            "storageCapacity": False,
+            "volumeLifecycleModes": ["Persistent"],
+        },
+    }
+
+
+def _cluster(options: Options, folders: Folders) -> Spec:
+    return Spec(
+        name="devcluster",
+        program="devcluster",
+        arguments=(
+            f"--dir={folders.cluster}",
+            f"--kind={options.kind}",
+            f"--store={options.store}",
+        ),
+        ready=FileReady(folders.cluster / "ready.json"),
+    )
+
+
+def _driver(options: Options, folders: Folders) -> Spec:
+    root = folders.node_root(FIRST_NODE)
+    path = driver_socket(folders)
+    return Spec(
+        name="local-driver",
+        program="local-driver",
+        arguments=(
+            f"--endpoint=unix://{path}",
+            f"--driver-name={DRIVER_NAME}",
+            f"--node-id={FIRST_NODE}",
+            f"--state-dir={folders.volumes}",
+            f"--backends={','.join(options.backends)}",
+            f"--default-backend={options.backends[0]}",
+            f"--registration-dir={root / 'plugins_registry'}",
+            f"--kubelet-registration-path={path}",
+            f"--v={options.verbosity}",
+        ),
+        ready=SocketReady(path),
+    )
+
+
+def _node(name: str, options: Options, folders: Folders) -> Spec:
+    root = folders.node_root(name)
+    return Spec(
+        name=name,
+        program="devcluster-node",
+        arguments=(
+            f"--name={name}",
+            f"--kubeconfig={folders.kubeconfig}",
+            f"--root-dir={root}",
+            f"--ready-file={root / 'ready'}",
+        ),
+        ready=FileReady(root / "ready"),
+        after=("devcluster",),
+    )
+
+
+def _provisioner(options: Options, folders: Folders) -> Spec:
+    return Spec(
+        name="csi-provisioner",
+        program="csi-provisioner",
+        arguments=(
+            f"--csi-address={driver_socket(folders)}",
+            f"--kubeconfig={folders.kubeconfig}",
+            "--extra-create-metadata",
+            "--feature-gates=Topology=true",
+            f"--v={options.verbosity}",
+        ),
+        ready=SocketReady(introspection_socket(folders, "csi-provisioner")),
+        after=("devcluster",),
+    )
