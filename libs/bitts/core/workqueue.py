@@ -19,6 +19,7 @@ to one event loop and takes no locks.
 
 import asyncio
 import heapq
+import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -45,13 +46,28 @@ class Timer(Protocol):
 
 
 class Clock(Protocol):
-    """Where the queue takes its time from: an event loop, or a test's virtual time."""
+    """Where the queue takes its time from: the machine, or a test's virtual time."""
 
     def time(self) -> float:
         """Return monotonic seconds."""
 
     def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
-        """Call back once ``time()`` has reached ``when``."""
+        """Call back once ``time()`` has reached ``when``, on the event loop."""
+
+
+class LoopClock:
+    """The machine's time. Not the loop's own, which uvloop counts in whole milliseconds."""
+
+    __slots__ = ()
+
+    def time(self) -> float:
+        """Return monotonic seconds."""
+        return time.monotonic()
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
+        """Call back at ``when`` or a millisecond around it."""
+        delay = max(0.0, when - time.monotonic())
+        return asyncio.get_running_loop().call_later(delay, callback)
 
 
 @dataclass(slots=True)
@@ -81,13 +97,18 @@ class WorkQueue:
     """The keys to work on. ``start`` and ``maximum`` bound the delay of retries, in seconds."""
 
     def __init__(
-        self, name: str, *, start: float = 1.0, maximum: float = 300.0, clock: Clock | None = None
+        self,
+        name: str,
+        *,
+        start: float = 1.0,
+        maximum: float = 300.0,
+        clock: Clock = LoopClock(),  # noqa: B008 - it has no state
     ) -> None:
         self.name = name
         self.figures = Figures()
         self._start = start
         self._maximum = maximum
-        self._given_clock = clock
+        self._clock = clock
         self._ready: deque[str] = deque()
         self._added: dict[str, float] = {}  # to be handed out (now or after done) → since when
         self._processing: dict[str, float] = {}  # in work → since when
@@ -226,12 +247,6 @@ class WorkQueue:
     def ready_keys(self) -> Iterator[str]:
         """Iterate over the keys that wait for a worker, the next one first."""
         return iter(self._ready)
-
-    @property
-    def _clock(self) -> Clock:
-        if self._given_clock is None:
-            self._given_clock = asyncio.get_running_loop()
-        return self._given_clock
 
     def _enqueue(self, key: str) -> None:
         self.figures.adds += 1
