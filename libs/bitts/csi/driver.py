@@ -6,6 +6,7 @@ default policy is never to reconnect and to let the process restart.
 """
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Iterable
 from enum import Enum, StrEnum
 from typing import TypeVar
@@ -27,6 +28,10 @@ CONNECT_TIMEOUT = 30.0
 
 LOST_CONNECTION = "Lost connection to CSI driver, exiting"
 """What sidecars write to the termination log before they exit with 1."""
+
+Metric = Callable[[str, str, str, float], None]
+"""Takes the driver's name ("" until it is known), the full method name, the code as Go spells
+it, and seconds: the shape of ``bitts.core.metrics.CsiOperations.observe``."""
 
 _PROBE_INTERVAL = 1.0
 
@@ -59,7 +64,7 @@ class Driver:
         address: str,
         *,
         timeout: float,
-        metrics: calls.Metric | None = None,
+        metrics: Metric | None = None,
         on_lost: Callable[[str], None] | None = None,
         log: logs.Logger | None = None,
         connect_timeout: float | None = CONNECT_TIMEOUT,
@@ -70,16 +75,16 @@ class Driver:
         """Wait until the driver is connected and ready, then read what it can do.
 
         ``timeout`` (seconds) is for each start-up call; ``connect_timeout`` for the socket to
-        appear, None waits for ever. ``metrics`` gets each call's method, code and seconds.
-        ``on_lost`` is told when the connection ends by itself, at once and even while idle;
+        appear, None waits for ever. ``metrics`` is told of each call; ``on_lost`` is told when the connection ends by itself, at once and even while idle;
         with ``reconnect`` later calls connect anew, otherwise they fail. ``needs_node`` asks
         the node service for its capabilities too. ``log_limit`` cuts messages in the call log.
         Raises DriverError, and ValueError for an address that is no unix socket.
         """
         log = log or logs.get("csi")
         observers: list[calls.Observer] = [calllog.CallLog(log, log_limit)]
+        name = _Name()
         if metrics is not None:
-            observers.insert(0, calls.MetricsObserver(metrics))
+            observers.append(calls.MetricsObserver(functools.partial(_measure, metrics, name)))
         opened = channel.Channel(address, observers=observers, on_lost=on_lost, reconnect=reconnect)
         try:
             await opened.connect(connect_timeout, report=log.warning)
@@ -91,11 +96,22 @@ class Driver:
         except BaseException:
             await opened.close()
             raise
+        name.value = info.name
         return cls(opened, info)
 
     async def close(self) -> None:
         """Close the connection; ``on_lost`` is not called."""
         await self.channel.close()
+
+
+class _Name:
+    """The driver's name, once it is known."""
+
+    value = ""
+
+
+def _measure(metric: Metric, name: _Name, method: str, code: str, seconds: float) -> None:
+    metric(name.value, method, code, seconds)
 
 
 async def _until_ready(opened: channel.Channel, timeout: float, log: logs.Logger) -> None:
