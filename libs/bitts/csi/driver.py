@@ -6,7 +6,6 @@ default policy is never to reconnect and to let the process restart.
 """
 
 import asyncio
-import functools
 from collections.abc import Awaitable, Callable, Iterable
 from enum import Enum, StrEnum
 from typing import TypeVar
@@ -75,16 +74,16 @@ class Driver:
         """Wait until the driver is connected and ready, then read what it can do.
 
         ``timeout`` (seconds) is for each start-up call; ``connect_timeout`` for the socket to
-        appear, None waits for ever. ``metrics`` is told of each call; ``on_lost`` is told when the connection ends by itself, at once and even while idle;
-        with ``reconnect`` later calls connect anew, otherwise they fail. ``needs_node`` asks
-        the node service for its capabilities too. ``log_limit`` cuts messages in the call log.
+        appear, None waits for ever. ``metrics`` is told of each call. ``on_lost`` is told when
+        the connection ends by itself, at once and even while idle; with ``reconnect`` later
+        calls connect anew, otherwise they fail. ``needs_node`` asks the node service for its
+        capabilities too. ``log_limit`` cuts messages in the call log to so many bytes.
         Raises DriverError, and ValueError for an address that is no unix socket.
         """
         log = log or logs.get("csi")
         observers: list[calls.Observer] = [calllog.CallLog(log, log_limit)]
-        name = _Name()
-        if metrics is not None:
-            observers.append(calls.MetricsObserver(functools.partial(_measure, metrics, name)))
+        measured = _Measured(metrics or (lambda driver, method, code, seconds: None))
+        observers.append(calls.MetricsObserver(measured))
         opened = channel.Channel(address, observers=observers, on_lost=on_lost, reconnect=reconnect)
         try:
             await opened.connect(connect_timeout, report=log.warning)
@@ -96,7 +95,7 @@ class Driver:
         except BaseException:
             await opened.close()
             raise
-        name.value = info.name
+        measured.driver_name = info.name
         return cls(opened, info)
 
     async def close(self) -> None:
@@ -104,14 +103,15 @@ class Driver:
         await self.channel.close()
 
 
-class _Name:
-    """The driver's name, once it is known."""
+class _Measured:
+    """A metric of calls, under the driver's name once that is known."""
 
-    value = ""
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+        self.driver_name = ""
 
-
-def _measure(metric: Metric, name: _Name, method: str, code: str, seconds: float) -> None:
-    metric(name.value, method, code, seconds)
+    def __call__(self, method: str, code: str, seconds: float) -> None:
+        self._metric(self.driver_name, method, code, seconds)
 
 
 async def _until_ready(opened: channel.Channel, timeout: float, log: logs.Logger) -> None:
