@@ -1,0 +1,1 @@
+"""csi-provisioner: makes and deletes the volumes behind PersistentVolumeClaims."""

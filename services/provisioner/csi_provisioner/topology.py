@@ -98,9 +98,7 @@ def requirement(
     return Requirement(requisite, requisite[start:] + requisite[:start])
 
 
-def _late(
-    node: str, allowed: Allowed, nodes: Nodes, settings: Settings
-) -> Requirement | None:
+def _late(node: str, allowed: Allowed, nodes: Nodes, settings: Settings) -> Requirement | None:
     keys = _registered_keys(node, nodes)
     selected = _selected_term(node, keys, nodes)
     if settings.strict:
