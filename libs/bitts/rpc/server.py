@@ -35,10 +35,10 @@ _log = logs.get("rpc")
 class Incoming:
     """The call that a handler is answering: see ``current``."""
 
-    def __init__(self, method: str, deadline: float | None, connection: "_Connection") -> None:
-        self.method = method
+    def __init__(self, answer: "_Answer", deadline: float | None) -> None:
+        self.method = answer.path
+        self._answer = answer
         self._deadline = deadline
-        self._connection = connection
 
     def remaining(self) -> float | None:
         """Return the seconds until the client's deadline, at least 0; None without one."""
@@ -46,7 +46,11 @@ class Incoming:
 
     def drop_connection(self) -> None:
         """Cut the client's connection, so that it cannot learn what became of its calls."""
-        self._connection.drop()
+        self._answer.connection.link.transport.abort()
+
+    def drop_call(self) -> None:
+        """Break this call off without a status; the client's other calls go on."""
+        self._answer.stream.abandon(h2.errors.ErrorCodes.INTERNAL_ERROR)
 
 
 _current: contextvars.ContextVar[Incoming] = contextvars.ContextVar("incoming call")
@@ -169,10 +173,6 @@ class _Connection(grpclib.protocol.AbstractHandler):
         for task in self._tasks.values():
             task.cancel()
 
-    def drop(self) -> None:
-        """Cut the connection without a word."""
-        self.link.transport.abort()
-
 
 class _Answer:
     """One call, from its headers to its trailers."""
@@ -185,8 +185,8 @@ class _Answer:
         headers: dict[str, str],
     ) -> None:
         self._server = server
-        self._connection = connection
-        self._stream = stream
+        self.connection = connection
+        self.stream = stream
         self._headers = headers
         self._has_begun = False
         self.path = headers.get(":path", "")
@@ -213,7 +213,7 @@ class _Answer:
     async def _within_deadline(self, method: services.Method) -> None:
         timeout = self._timeout()
         deadline = None if timeout is None else time.monotonic() + timeout
-        _current.set(Incoming(self.path, deadline, self._connection))
+        _current.set(Incoming(self, deadline))
         try:
             async with asyncio.timeout(timeout) as limit:
                 await self._answer(method)
@@ -231,7 +231,7 @@ class _Answer:
             raise codes.RpcError(codes.Code.INTERNAL, str(error)) from None
 
     async def _answer(self, method: services.Method) -> None:
-        raw = await self._stream.recv_message(self._server.receive_limit)
+        raw = await self.stream.recv_message(self._server.receive_limit)
         if raw is None:
             raise codes.RpcError(codes.Code.INTERNAL, "the client sent no request")
         request = _decoded(raw, method.request_type)
@@ -257,19 +257,19 @@ class _Answer:
         body = bytes(reply)
         if not self._has_begun:
             await self._send_headers(wire.response_headers(), end=False)
-        await self._stream.send_message(body, end=False)
+        await self.stream.send_message(body, end=False)
 
     async def _finish(self, error: codes.RpcError | None) -> None:
         start = [] if self._has_begun else wire.response_headers()
         await self._send_headers([*start, *wire.status_trailers(error)], end=True)
         # The client may not have sent all of its request: nobody is going to read the rest.
-        self._stream.abandon(h2.errors.ErrorCodes.NO_ERROR)
+        self.stream.abandon(h2.errors.ErrorCodes.NO_ERROR)
 
     async def _send_headers(self, headers: http2.Headers, *, end: bool) -> None:
-        if not self._stream.closable:
-            raise http2.BrokenError(self._stream.broken or "the client is gone")
+        if not self.stream.closable:
+            raise http2.BrokenError(self.stream.broken or "the client is gone")
         self._has_begun = True
-        await self._stream.send_headers(headers, end_stream=end)
+        await self.stream.send_headers(headers, end_stream=end)
 
 
 def _decoded(raw: bytes, request_type: type[stubs.Message]) -> stubs.Message:
