@@ -3,6 +3,7 @@
 Each function raises ValueError with what is wrong; the caller adds which flag it was.
 """
 
+import math
 import re
 from collections.abc import Iterable
 from decimal import ROUND_HALF_UP, Decimal
@@ -14,7 +15,7 @@ _INTEGER = re.compile(
 )
 _NUMBER = re.compile(
     r"[+-]?(?:(?:[0-9](?:_?[0-9])*\.?(?:[0-9](?:_?[0-9])*)?|\.[0-9](?:_?[0-9])*)"
-    r"(?:[eE][+-]?[0-9](?:_?[0-9])*)?|0[xX][0-9a-fA-F]*\.?[0-9a-fA-F]*[pP][+-]?[0-9]+"
+    r"(?:[eE][+-]?[0-9](?:_?[0-9])*)?|0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]{1,6}"
     r"|inf|infinity|nan)",
     re.IGNORECASE,
 )
@@ -58,8 +59,11 @@ def number(text: str) -> float:
     """Read a floating-point number."""
     if not _NUMBER.fullmatch(text):
         raise ValueError("must be a number")
-    value = float.fromhex(text) if "x" in text.lower() else float(text)
-    if value in (float("inf"), float("-inf")) and "inf" not in text.lower():
+    try:
+        value = float.fromhex(text) if "x" in text.lower() else float(text)
+    except OverflowError:
+        value = math.inf
+    if math.isinf(value) and "inf" not in text.lower():
         raise ValueError("is too large")
     return value
 
