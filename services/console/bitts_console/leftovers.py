@@ -14,7 +14,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-MARK = "BITTS_STACK"
+from bitts_console import state
 
 TERM_TIMEOUT = 5.0
 """Seconds between SIGTERM and SIGKILL."""
@@ -63,11 +63,6 @@ def find(folders: Sequence[pathlib.Path]) -> Leftovers:
     )
 
 
-def mark(state: str) -> dict[str, str]:
-    """Return the environment entry that every process of a stack carries."""
-    return {MARK: state}
-
-
 def mounts_below(mountinfo: str, folders: Sequence[str]) -> list[str]:
     """Return the mount points in or on the folders, the last mounted first."""
     found = []
@@ -102,7 +97,7 @@ def ancestors(pid: int) -> list[int]:
 
 
 def _processes(folders: Sequence[str], spared: set[int]) -> list[tuple[int, str]]:
-    wanted = f"{MARK}={folders[0]}".encode()
+    wanted = f"{state.MARK}={folders[0]}".encode()
     own_namespace = os.readlink("/proc/self/ns/mnt")
     found = []
     for entry in pathlib.Path("/proc").iterdir():
@@ -119,19 +114,17 @@ def _processes(folders: Sequence[str], spared: set[int]) -> list[tuple[int, str]
 
 
 def _is_pod_of(entry: pathlib.Path, folders: Sequence[str], own_namespace: str) -> bool:
-    """Whether a process in a mount namespace of its own has mounts from our folders.
+    """Whether a process in a mount namespace of its own was started from, or sees, our folders.
 
-    Its root may be one of them, or a volume's directory appear under another name.
+    Only such processes may be recognised by their command line: an editor or a shell that
+    merely names a folder is none of ours.
     """
     if os.readlink(entry / "ns/mnt") == own_namespace:
         return False
-    table = (entry / "mountinfo").read_text()
-    return any(
-        is_inside(unescape(field), folder)
-        for line in table.splitlines()
-        for field in line.split(" ")[3:5]
-        for folder in folders
-    )
+    arguments = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+    table = (entry / "mountinfo").read_text().splitlines()
+    paths = [*arguments, *(unescape(field) for line in table for field in line.split(" ")[3:5])]
+    return any(is_inside(path, folder) for path in paths for folder in folders)
 
 
 def _loop_devices(folders: Sequence[str]) -> list[str]:

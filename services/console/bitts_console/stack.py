@@ -6,9 +6,10 @@ beside the running interpreter, exactly as in a cluster where each is a containe
 
 import pathlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from bitts_console import state
 from bitts_console.state import Folders
 
 DRIVER_NAME = "local.csi.bitts.dev"
@@ -72,12 +73,14 @@ def node_names(count: int) -> list[str]:
 
 def specs(options: Options, folders: Folders) -> list[Spec]:
     """Return every process of the stack, in the order in which they are best started."""
-    return [
+    every = [
         _cluster(options, folders),
         _driver(options, folders),
-        *(_node(name, options, folders) for name in node_names(options.nodes)),
+        *(_node(name, folders) for name in node_names(options.nodes)),
         _provisioner(options, folders),
     ]
+    mark = {state.MARK: str(folders.state)}
+    return [replace(spec, environ={**spec.environ, **mark}) for spec in every]
 
 
 def runtime_folders(options: Options, folders: Folders) -> list[pathlib.Path]:
@@ -141,7 +144,7 @@ def _driver(options: Options, folders: Folders) -> Spec:
     )
 
 
-def _node(name: str, options: Options, folders: Folders) -> Spec:
+def _node(name: str, folders: Folders) -> Spec:
     root = folders.node_root(name)
     return Spec(
         name=name,

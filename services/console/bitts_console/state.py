@@ -16,6 +16,9 @@ SOCKET_PATH_LIMIT = 107
 DEEPEST_SOCKET = 66
 """Bytes that the longest socket below a runtime folder adds to its path (a test checks it)."""
 
+MARK = "BITTS_STACK"
+"""Environment variable that holds the state folder in every process of a stack."""
+
 DEFAULT_NAME = "bitts/dev"
 
 

@@ -1,0 +1,187 @@
+"""The frame of a demo: a stack of its own (or the one that runs), the scenario, the last word."""
+
+import asyncio
+import contextlib
+import os
+import pathlib
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+from bitts.csi import driver as drivers
+from rich.console import Console
+
+from bitts_console import (
+    abilities,
+    cluster,
+    demo,
+    leftovers,
+    progress,
+    running,
+    scenario,
+    stack,
+    state,
+    supervisor,
+)
+
+STALE = 60.0
+"""Seconds after which the folder of a demo that nobody owns is taken for left over."""
+
+DRIVER_TIMEOUT = 10.0
+
+
+async def on_own_stack(plan: scenario.Scenario, console: Console) -> None:
+    """Run the demo on a stack that lives only for it, and prove that nothing of it is left.
+
+    Raises DemoError, FollowError or StackError; the folder with the logs then stays.
+    """
+    able = await asyncio.to_thread(abilities.find)
+    restricted, omissions = scenario.restrict(plan, able)
+    tell_plan(restricted, omissions, console)
+    base = state.runtime_base(os.environ)
+    await _sweep_stale(base)
+    home = pathlib.Path(await asyncio.to_thread(tempfile.mkdtemp, "", prefix(), base))
+    folders = state.Folders(home / "state", home / "run")
+    backends = ("directory", "image") if able.images else ("directory",)
+    with progress.Board(console) as board:
+        board.phase("start the processes")
+
+        def report(notice: supervisor.Notice) -> None:
+            word = "ready" if notice.text == "ready" else "starting"
+            if notice.is_trouble:
+                board.note(f"{notice.name}: {notice.text}", is_trouble=True)
+            else:
+                board.state("process", notice.name, word)
+
+        async def work(stack_running: running.Running) -> demo.Outcome:
+            async with cluster.connect(folders.kubeconfig) as client:
+                await cluster.install_driver(client)
+                await cluster.await_registration(client)
+                async with connected(stack.driver_socket(folders)) as driver:
+                    outcome = await demo.Demo(restricted, client, driver, folders, board).run()
+            board.phase("stop the processes")
+            return outcome
+
+        options = stack.Options(backends=backends)
+        try:
+            outcome = await running.run(options, folders, report, work)
+        except asyncio.CancelledError:
+            await asyncio.to_thread(shutil.rmtree, home)
+            raise
+        except Exception:
+            board.note(f"logs: {folders.logs}", is_trouble=True)
+            raise
+        await _prove_gone(folders, board)
+    await asyncio.to_thread(shutil.rmtree, home)
+    tell_end(outcome, board, omissions, console)
+
+
+async def on_running_stack(
+    plan: scenario.Scenario, folders: state.Folders, console: Console
+) -> None:
+    """Run the demo on the stack of ``bitts up``, which stays as it was before.
+
+    Raises StateError where none runs, and what ``Demo.run`` raises.
+    """
+    record = await asyncio.to_thread(running.read_record, folders)
+    if (
+        record is None
+        or not record["ready"]
+        or not await asyncio.to_thread(running.is_owned, folders)
+    ):
+        raise state.StateError(f"no stack runs in {folders.state}: start one with `bitts up`")
+    able = await asyncio.to_thread(abilities.find)
+    if "image" not in record["options"]["backends"]:
+        able = replace(able, filesystems=frozenset(), hindrance="the running stack has none")
+    restricted, omissions = scenario.restrict(plan, able)
+    tell_plan(restricted, omissions, console)
+    with progress.Board(console) as board:
+        async with (
+            cluster.connect(pathlib.Path(record["kubeconfig"])) as client,
+            connected(pathlib.Path(record["driver"]["socket"])) as driver,
+        ):
+            outcome = await demo.Demo(restricted, client, driver, folders, board).run()
+    tell_end(outcome, board, omissions, console)
+
+
+@contextlib.asynccontextmanager
+async def connected(socket: pathlib.Path) -> AsyncIterator[drivers.Driver]:
+    """Open the driver's CSI socket for looking, beside the sidecars that work on it."""
+    driver = await drivers.Driver.connect(f"unix://{socket}", timeout=DRIVER_TIMEOUT)
+    try:
+        yield driver
+    finally:
+        await driver.close()
+
+
+def prefix() -> str:
+    """Return how the folders of this user's demos begin."""
+    return f"bitts-demo-{os.geteuid()}-"
+
+
+async def _sweep_stale(base: pathlib.Path) -> None:
+    """Remove what demos that were killed left behind."""
+    for home in await asyncio.to_thread(lambda: list(base.glob(f"{prefix()}*"))):
+        folders = state.Folders(home / "state", home / "run")
+        if await asyncio.to_thread(_is_stale, home, folders):
+            await running.clear(folders, keep_data=False)
+            await leftovers.remove(leftovers.Leftovers(folders=(str(home),)))
+
+
+def _is_stale(home: pathlib.Path, folders: state.Folders) -> bool:
+    found = home.lstat()
+    old = time.time() - found.st_mtime > STALE
+    return found.st_uid == os.geteuid() and old and not running.is_owned(folders)
+
+
+async def _prove_gone(folders: state.Folders, board: progress.Board) -> None:
+    """After the end: no process, mount, loop device or socket.
+
+    Raises DemoError naming what is still there.
+    """
+    found = await asyncio.to_thread(leftovers.find, [folders.state, folders.runtime])
+    left = [line for line in found.lines() if line != f"folder {folders.state}"]
+    if left:
+        raise demo.DemoError(f"still there after the end: {'; '.join(left)}")
+    board.note("verified: end: no process, socket, mount or loop device is left")
+
+
+def tell_plan(
+    plan: scenario.Scenario, omissions: list[scenario.Omission], console: Console
+) -> None:
+    """Say what is going to happen, and what is not, and why."""
+    console.print(
+        f"bitts demo: {len(plan.claims)} claims become volumes, {len(plan.pods)} pods use them, "
+        "all goes again.",
+        style="bold",
+        soft_wrap=True,
+    )
+    for omission in omissions:
+        console.print(
+            f"left out: {', '.join(omission.what)}\n     because {omission.reason}",
+            style="yellow",
+            markup=False,
+            soft_wrap=True,
+        )
+
+
+def tell_end(
+    outcome: demo.Outcome,
+    board: progress.Board,
+    omissions: list[scenario.Omission],
+    console: Console,
+) -> None:
+    """Print the timings and the one sentence that sums it up."""
+    console.print()
+    console.print(progress.timings(board.phases))
+    data = f", {outcome.pods} pods wrote and read them, the bytes are right" if outcome.pods else ""
+    left_out = sum(len(omission.what) for omission in omissions)
+    partly = f" ({left_out} steps were left out, see above)" if left_out else ""
+    console.print(
+        f"\nOK: {outcome.claims} claims became volumes{data}, and nothing is left.{partly}",
+        style="bold green",
+        markup=False,
+        soft_wrap=True,
+    )
