@@ -90,7 +90,7 @@ def stub(service: ServiceDescriptorProto, package: str) -> Iterator[str]:
         name = naming.pythonize_method_name(method.name)
         many = method.server_streaming
         limit = "float | None" if many else "float"
-        result = f"AsyncIterator[{reply}]" if many else reply
+        result = f"AsyncGenerator[{reply}, None]" if many else reply
         yield f"\n    {'' if many else 'async '}def {name}("
         yield f"        self, request: {request}, *, timeout: {limit}"
         yield f"    ) -> {result}:"
@@ -134,7 +134,7 @@ def signature(
 def service_code(file: FileDescriptorProto) -> str:
     """Write every stub and base of a file, with the imports they need."""
     names = [f"{service.name}{kind}" for service in file.service for kind in ("Stub", "Base")]
-    lines = ["\n\n# ruff: noqa: E402", "from collections.abc import AsyncIterator"]
+    lines = ["\n\n# ruff: noqa: E402", "from collections.abc import AsyncGenerator, AsyncIterator"]
     lines += ["", "from bitts.rpc import services, stubs", ""]
     lines.append("__all__ += (" + ", ".join(f'"{name}"' for name in names) + ",)")
     for service in file.service:

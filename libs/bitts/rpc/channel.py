@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import TypeVar
 
 import grpclib.protocol
@@ -137,10 +137,10 @@ class Channel:
         reply_type: type[ReplyT],
         *,
         timeout: float | None,
-    ) -> AsyncIterator[ReplyT]:
+    ) -> AsyncGenerator[ReplyT, None]:
         """Call a method that answers many times; None waits for ever; raises RpcError only.
 
-        To leave early, close the iterator (``contextlib.aclosing``): that cancels the call.
+        To leave early, close the generator (``contextlib.aclosing``): that cancels the call.
         """
         call = self._start(method, request)
         started = time.monotonic()

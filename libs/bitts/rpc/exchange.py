@@ -24,9 +24,10 @@ class Exchange:
 
     async def reply(self) -> bytes:
         """Return the answer of a method that answers once; raises as ``failures`` maps."""
-        await self._begin()
-        message = await self._stream.recv_message(self._limit)
-        await self._end()
+        message = None
+        if await self._has_begun():
+            message = await self._stream.recv_message(self._limit)
+            await self._end()
         if message is None:
             raise codes.RpcError(codes.Code.INTERNAL, "the server said OK without an answer")
         return message
@@ -34,23 +35,24 @@ class Exchange:
     async def replies(self, until: float | None) -> AsyncIterator[bytes]:
         """Yield answers up to a time of the loop's clock; raises RpcError."""
         async with failures(until):
-            await self._begin()
-        while True:
+            goes_on = await self._has_begun()
+        while goes_on:
             # Around the read alone: a limit must not cancel the consumer between two answers.
             async with failures(until):
                 message = await self._stream.recv_message(self._limit)
-            if message is None:
-                break
+                if message is None:
+                    await self._end()
+                    return
             yield message
-        async with failures(until):
-            await self._end()
 
-    async def _begin(self) -> None:
+    async def _has_begun(self) -> bool:
+        """Read the headers; False if they are the trailers too, with status OK."""
         headers = dict(await self._stream.recv_headers())
         wire.check_response(headers)
-        if "grpc-status" in headers:
-            wire.check_status(headers)
-            raise codes.RpcError(codes.Code.INTERNAL, "the server said OK without an answer")
+        if "grpc-status" not in headers:
+            return True
+        wire.check_status(headers)
+        return False
 
     async def _end(self) -> None:
         wire.check_status(dict(await self._stream.recv_trailers()))

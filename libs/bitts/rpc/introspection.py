@@ -7,7 +7,7 @@ nothing. Functions are called on the event loop at each question, so they must b
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from bitts.core import ledger, workqueue
@@ -138,7 +138,7 @@ class Client:
 
     def decisions(
         self, *, loop: str = "", key: str = "", timeout: float | None = None
-    ) -> AsyncIterator[wire.Decision]:
+    ) -> AsyncGenerator[wire.Decision, None]:
         """Iterate over decisions as they are made, for ever or for ``timeout`` seconds."""
         request = wire.WatchDecisionsRequest(loop=loop, key=key)
         return self._stub.watch_decisions(request, timeout=timeout)

@@ -14,7 +14,7 @@ import contextlib
 import contextvars
 import time
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from typing import cast
 
 import grpclib.protocol
@@ -237,9 +237,7 @@ class _Answer:
         request = _decoded(raw, method.request_type)
         try:
             if method.is_streaming:
-                replies = cast(AsyncIterator[stubs.Message], method.answer(request))
-                async for reply in replies:
-                    await self._send(reply)
+                await self._send_all(cast(AsyncGenerator[stubs.Message], method.answer(request)))
             else:
                 await self._send(await cast(Awaitable[stubs.Message], method.answer(request)))
         except (codes.RpcError, http2.BrokenError, h2.exceptions.ProtocolError):
@@ -252,6 +250,13 @@ class _Answer:
         _log.error("A handler failed", method=self.path, err=type(error).__name__, trace=trace)
         text = f"unexpected {type(error).__name__} in {self.path}; the server's log has the trace"
         return codes.RpcError(codes.Code.INTERNAL, text)
+
+    async def _send_all(self, replies: AsyncGenerator[stubs.Message]) -> None:
+        # Closed here, not by the garbage collector, so that a client's leaving is felt at once.
+        async with contextlib.aclosing(replies):
+            async for reply in replies:
+                await self._send(reply)
+                await asyncio.sleep(0)  # a generator that never waits must not keep the loop
 
     async def _send(self, reply: stubs.Message) -> None:
         body = bytes(reply)

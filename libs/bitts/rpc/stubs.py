@@ -4,7 +4,7 @@ A stub knows method names and message types, a Caller knows the wire. ``timeout`
 default on purpose: a call without a deadline can hang a worker for ever.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Protocol, Self, TypeVar
 
 
@@ -35,8 +35,11 @@ class Caller(Protocol):
 
     def stream(
         self, method: str, request: Message, reply_type: type[ReplyT], *, timeout: float | None
-    ) -> AsyncIterator[ReplyT]:
-        """Call a method that answers many times; None waits for ever; raises RpcError only."""
+    ) -> AsyncGenerator[ReplyT, None]:
+        """Call a method that answers many times; None waits for ever; raises RpcError only.
+
+        To leave early, close the generator (``contextlib.aclosing``): that cancels the call.
+        """
         ...
 
 

@@ -2390,7 +2390,7 @@ default_message_pool.register_message("csi.v1", "VolumeUsage", VolumeUsage)
 
 
 # ruff: noqa: E402
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from bitts.rpc import services, stubs
 
@@ -2705,13 +2705,13 @@ class SnapshotMetadataStub(stubs.Stub):
 
     def get_metadata_allocated(
         self, request: GetMetadataAllocatedRequest, *, timeout: float | None
-    ) -> AsyncIterator[GetMetadataAllocatedResponse]:
+    ) -> AsyncGenerator[GetMetadataAllocatedResponse, None]:
         """Call GetMetadataAllocated; raises RpcError."""
         return self._caller.stream("/csi.v1.SnapshotMetadata/GetMetadataAllocated", request, GetMetadataAllocatedResponse, timeout=timeout)
 
     def get_metadata_delta(
         self, request: GetMetadataDeltaRequest, *, timeout: float | None
-    ) -> AsyncIterator[GetMetadataDeltaResponse]:
+    ) -> AsyncGenerator[GetMetadataDeltaResponse, None]:
         """Call GetMetadataDelta; raises RpcError."""
         return self._caller.stream("/csi.v1.SnapshotMetadata/GetMetadataDelta", request, GetMetadataDeltaResponse, timeout=timeout)
 

@@ -87,7 +87,7 @@ default_message_pool.register_message(
 
 
 # ruff: noqa: E402
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from bitts.rpc import services, stubs
 

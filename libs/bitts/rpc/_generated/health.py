@@ -53,7 +53,7 @@ default_message_pool.register_message("grpc.health.v1", "HealthCheckResponse", H
 
 
 # ruff: noqa: E402
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from bitts.rpc import services, stubs
 
@@ -71,7 +71,7 @@ class HealthStub(stubs.Stub):
 
     def watch(
         self, request: HealthCheckRequest, *, timeout: float | None
-    ) -> AsyncIterator[HealthCheckResponse]:
+    ) -> AsyncGenerator[HealthCheckResponse, None]:
         """Call Watch; raises RpcError."""
         return self._caller.stream("/grpc.health.v1.Health/Watch", request, HealthCheckResponse, timeout=timeout)
 

@@ -381,7 +381,7 @@ default_message_pool.register_message(
 
 
 # ruff: noqa: E402
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from bitts.rpc import services, stubs
 
@@ -411,7 +411,7 @@ class IntrospectionStub(stubs.Stub):
 
     def watch_decisions(
         self, request: WatchDecisionsRequest, *, timeout: float | None
-    ) -> AsyncIterator[Decision]:
+    ) -> AsyncGenerator[Decision, None]:
         """Call WatchDecisions; raises RpcError."""
         return self._caller.stream("/bitts.introspection.v1.Introspection/WatchDecisions", request, Decision, timeout=timeout)
 
