@@ -5,8 +5,19 @@ shared with all readers: never change one.
 """
 
 import collections.abc
+import dataclasses
 
-from devcluster import admission, defaults, errors, metadata, patching, selectors, validation
+from devcluster import (
+    admission,
+    apply,
+    crds,
+    defaults,
+    errors,
+    metadata,
+    patching,
+    selectors,
+    validation,
+)
 from devcluster.metadata import DeleteOptions
 from devcluster.resources import Object, Registry, Resource
 from devcluster.store import Collection, Key, Store, Stored, Subscriber, decode, encode
@@ -117,6 +128,8 @@ class Api:
         """Create from a value that nobody else holds."""
         obj = metadata.begin(resource, obj, namespace)
         admission.before_create(self, resource, obj)
+        if resource.custom:
+            obj = crds.admit(resource, obj)
         defaults.on_create(resource, obj)
         causes = metadata.check(resource, obj["metadata"]) + validation.on_create(resource, obj)
         name = obj["metadata"].get("name", "")
@@ -148,15 +161,22 @@ class Api:
     ) -> Stored:
         """Change an object; ``transform`` gets the old value and returns a new one.
 
-        A resourceVersion or uid in the result is a precondition.
+        A resourceVersion or uid in the result is a precondition. Without a manager the
+        transform has seen to managedFields itself.
         """
         old = self.require(resource, key)
         new: Object = decode(encode(transform(old.value)))
         self._check_identity(resource, old, new)
         new = metadata.carry_over(resource, old.value, new, subresource)
+        if resource.custom:
+            new = crds.admit(resource, new)
         defaults.on_update(resource, old.value, new)
         if new == old.value:
             return old
+        if manager and "managedFields" in new["metadata"]:
+            new["metadata"]["managedFields"] = apply.track(
+                old.value, new, resource.schema, manager, subresource, metadata.now()
+            )
         admission.before_update(self, resource, old.value, new, subresource)
         causes = metadata.check(resource, new["metadata"])
         causes += metadata.check_update(old.value, new)
@@ -168,7 +188,31 @@ class Api:
         collection = self.collection(resource)
         if metadata.is_gone(new):
             return self._changed(resource, self.store.remove(collection, key, new))
-        return self._changed(resource, self.store.put(collection, key, new, manager))
+        return self._changed(resource, self.store.put(collection, key, new))
+
+    def apply(
+        self, resource: Resource, key: Key, request: apply.Applied, *, dry_run: bool = False
+    ) -> tuple[Stored, bool]:
+        """Apply a configuration; returns the object and whether it is new. Raises 409, 422."""
+        old = self.collection(resource).objects.get(key)
+        now = metadata.now()
+        if old is None and not request.subresource:
+            obj = apply.create(request, resource.schema, now)
+            obj["metadata"].setdefault("name", key[1])
+            return self.insert(
+                resource, obj, key[0], manager=request.manager, dry_run=dry_run
+            ), True
+        if old is not None:
+            request = dataclasses.replace(request, creator=old.manager)
+        stored = self.modify(
+            resource,
+            key,
+            lambda live: apply.onto(live, request, resource.schema, now),
+            subresource=request.subresource,
+            manager="",
+            dry_run=dry_run,
+        )
+        return stored, False
 
     def _check_identity(self, resource: Resource, old: Stored, new: Object) -> None:
         before = old.value["metadata"]
@@ -210,4 +254,26 @@ class Api:
                 raise errors.conflict(resource.group, resource.plural, have["name"], why)
 
     def _changed(self, resource: Resource, stored: Stored) -> Stored:
+        if resource.kind == "CustomResourceDefinition":
+            found = self.collection(resource).objects.get(("", stored.value["metadata"]["name"]))
+            if found is None:
+                self._serve_no_more(stored.value)
+            else:
+                self.serve(stored.value)
         return stored
+
+    def serve(self, crd: Object) -> None:
+        """Serve what a CustomResourceDefinition declares."""
+        spec = crd["spec"]
+        self.registry.replace(spec["group"], spec["names"]["plural"], crds.rows(crd))
+
+    def _serve_no_more(self, crd: Object) -> None:
+        """Take a custom resource away with all its objects, whatever finalizers they have."""
+        spec = crd["spec"]
+        group, plural = spec["group"], spec["names"]["plural"]
+        self.registry.replace(group, plural, [])
+        collection = self.store.collection(f"{plural}.{group}")
+        for key, stored in list(collection.objects.items()):
+            last = {**stored.value, "metadata": dict(stored.value["metadata"])}
+            self.store.remove(collection, key, last)
+        self.store.drop(collection.name)

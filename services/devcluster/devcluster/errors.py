@@ -5,6 +5,7 @@ by ``reason`` and ``details``.
 """
 
 import collections.abc
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,7 +54,7 @@ def duplicate(field: str, value: object) -> Cause:
 def _quoted(value: object) -> str:
     if isinstance(value, str):
         return f'"{value}"'
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return json.dumps(value, default=str)
 
 
 @dataclass

@@ -123,8 +123,8 @@ def carry_over(resource: Resource, old: Object, new: Object, subresource: str) -
         kept = {name: source[name] for name in _WRITABLE if name in source}
         if resource.custom and "managedFields" in after:
             kept["managedFields"] = after["managedFields"]
-        new = {**old, "metadata": kept} | ({"status": new["status"]} if "status" in new else {})
-        after = kept
+        rest = {name: value for name, value in old.items() if name != "status"}
+        new = rest | {"metadata": kept} | ({"status": new["status"]} if "status" in new else {})
     elif subresource == "finalize":
         new = {**old, "spec": new.get("spec") or {}, "metadata": after}
     elif "status" in resource.subresources:
@@ -137,6 +137,8 @@ def carry_over(resource: Resource, old: Object, new: Object, subresource: str) -
             after[name] = before[name]
         else:
             after.pop(name, None)
+    if "managedFields" not in after and "managedFields" in before:
+        after["managedFields"] = before["managedFields"]
     for name in _WRITABLE:
         if name in after and not after[name]:
             del after[name]

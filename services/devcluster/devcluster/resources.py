@@ -102,7 +102,10 @@ BUILTIN: tuple[Resource, ...] = (
     _row(
         "v1/persistentvolumes", "PersistentVolume", "pv", namespaced=False, subresources=_STATUS
     ),
-    _row("events.k8s.io/v1/events", "Event", "ev", view_of="events"),
+    _row(
+        "events.k8s.io/v1/events", "Event", "ev", view_of="events",
+        fields=tuple(name.replace("involvedObject", "regarding") for name in _EVENT_FIELDS),
+    ),
     _row("coordination.k8s.io/v1/leases", "Lease", unconditional=False),
     _row(f"{_STORAGE}/v1/storageclasses", "StorageClass", "sc", namespaced=False),
     _row(
@@ -114,7 +117,7 @@ BUILTIN: tuple[Resource, ...] = (
         f"{_STORAGE}/v1/csinodes", "CSINode", namespaced=False, unconditional=False,
         subresources=_STATUS,
     ),
-    _row(f"{_STORAGE}/v1/csistoragecapacities", "CSIStorageCapacity", unconditional=True),
+    _row(f"{_STORAGE}/v1/csistoragecapacities", "CSIStorageCapacity", unconditional=False),
     _row(
         f"{_STORAGE}/v1/volumeattributesclasses", "VolumeAttributesClass", "vac", namespaced=False
     ),
@@ -152,6 +155,13 @@ class Registry:
             if (row.group, row.plural) == (group, plural):
                 return row
         raise errors.no_such_path()
+
+    def stored(self, resource: Resource) -> Resource:
+        """Return the row in whose shape the objects of a view or version are kept."""
+        if not resource.view_of:
+            return resource
+        rows = (row for row in self._rows.values() if row.qualified == resource.view_of)
+        return next(row for row in rows if not row.view_of)
 
     def replace(self, group: str, plural: str, rows: collections.abc.Iterable[Resource]) -> None:
         """Serve the given versions of a custom resource, and no others."""

@@ -55,6 +55,9 @@ class Log(Protocol):
     def append(self, collection: str, key: Key, change: Change) -> None:
         """Queue a change; it becomes durable, and only then visible to watchers."""
 
+    async def settled(self, revision: int) -> None:
+        """Return once everything up to a revision is durable."""
+
 
 class Collection:
     """All objects of one resource and their recent changes."""
@@ -134,6 +137,11 @@ class Store:
     def visible(self) -> int:
         """Return the last revision that may be shown to clients."""
         return self.revision if self.durable is None else self.durable
+
+    async def settled(self, revision: int) -> None:
+        """Return once what is known at a revision may be shown to clients."""
+        if self.log is not None and self.visible < revision:
+            await self.log.settled(revision)
 
     def collection(self, name: str) -> Collection:
         """Return a collection, created empty on first use."""

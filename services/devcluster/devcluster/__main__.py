@@ -1,0 +1,47 @@
+"""The ``devcluster`` command: a cluster in the foreground until SIGTERM."""
+
+import pathlib
+import sys
+
+import bitts
+from bitts.core import flags, sidecarflags
+
+
+def main() -> None:
+    """Read flags and run."""
+    known = flags.FlagSet(
+        "devcluster", "A Kubernetes cluster to develop and test on.", version=bitts.__version__
+    )
+    directory = known.string(
+        "dir", "", "folder for certificates, kubeconfig, ready.json and the store"
+    )
+    kind = known.choice("kind", ("embedded", "kubernetes"), "embedded", "which cluster to run")
+    store = known.choice("store", ("memory", "sqlite"), "memory", "where objects are kept")
+    port = known.unsigned("port", 0, "port on 127.0.0.1; 0 lets the system choose")
+    loops = known.boolean("loops", True, "run the controllers (binder, attach, garbage, …) too")
+    logging = sidecarflags.LogFlags(known)
+
+    def build(values: flags.FlagValues) -> flags.FlagValues:
+        if not values[directory]:
+            raise flags.FlagError("--dir is required: name a folder for the cluster's files")
+        return values
+
+    values = known.resolve(sys.argv[1:], build)
+    # Loading asyncio and the HTTP server is what --help must not wait for.
+    from bitts.core import logs, process
+
+    from devcluster import clusters
+
+    logs.configure(logging.options(values), "devcluster")
+    options = clusters.Options(
+        pathlib.Path(values[directory]), values[store], values[port], values[loops]
+    )
+
+    async def run(running: process.Process) -> None:
+        await clusters.KINDS[values[kind]](options).run(running)
+
+    sys.exit(process.run(run, "devcluster", grace=5.0))
+
+
+if __name__ == "__main__":
+    main()

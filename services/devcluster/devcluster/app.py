@@ -1,0 +1,92 @@
+"""The embedded cluster: API server and controllers in one process, on one event loop."""
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+
+from aiohttp import web
+from bitts.core import logs
+from bitts.core.process import ExitError, Process
+
+from devcluster import bodies, bootstrap, sqlite, tls
+from devcluster.api import Api
+from devcluster.clusters import Options
+from devcluster.server import Server
+from devcluster.store import Store
+
+_log = logs.get("devcluster")
+_SHUTDOWN = 1.0
+"""Seconds that open requests get at the end; watches are simply cut."""
+
+
+class Embedded:
+    """The cluster of kind ``embedded``."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    async def run(self, process: Process) -> None:
+        """Serve until the process is asked to stop."""
+        options = self._options
+        options.directory.mkdir(parents=True, exist_ok=True)
+        (options.directory / "ready.json").unlink(missing_ok=True)
+        credentials = await asyncio.to_thread(tls.prepare, options.directory)
+        store = Store()
+        async with contextlib.AsyncExitStack() as stack:
+            if options.store == "sqlite":
+                path = options.directory / "objects.db"
+                log = await stack.enter_async_context(sqlite.opened(path, store))
+                process.start("commit", log.run())
+            api = Api(store)
+            bootstrap.complete(api)
+            port = await self._listen(stack, Server(api, credentials.token), credentials)
+            if options.loops:
+                process.start("loops", _run_loops(api))
+            self._announce(f"https://127.0.0.1:{port}", credentials)
+            process.started()
+            await process.stopping.wait()
+
+    async def _listen(
+        self, stack: contextlib.AsyncExitStack, server: Server, credentials: tls.Credentials
+    ) -> int:
+        def make(*arguments: object) -> web.BaseRequest:
+            return web.BaseRequest(*arguments, client_max_size=bodies.MAXIMUM)  # type: ignore[arg-type]
+
+        http = web.Server(server.handle, request_factory=make, access_log=None)
+        runner = web.ServerRunner(http, shutdown_timeout=_SHUTDOWN)
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        listener = _bind(self._options.port)
+        site = web.SockSite(runner, listener, ssl_context=credentials.context)
+        await site.start()
+        port: int = listener.getsockname()[1]
+        return port
+
+    def _announce(self, url: str, credentials: tls.Credentials) -> None:
+        directory = self._options.directory
+        kubeconfig = directory / "kubeconfig"
+        tls.write_kubeconfig(kubeconfig, url, credentials)
+        ready = {"server": url, "kubeconfig": str(kubeconfig.resolve()), "pid": os.getpid()}
+        tls.write_private(directory / "ready.json", json.dumps(ready) + "\n")
+        _log.info("Ready", server=url, kubeconfig=str(kubeconfig))
+
+
+def _bind(port: int) -> socket.socket:
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(("127.0.0.1", port))
+    except OSError as error:
+        listener.close()
+        raise ExitError(1, f"cannot listen on --port={port}: {error.strerror}") from error
+    return listener
+
+
+async def _run_loops(api: Api) -> None:
+    from devcluster import loops  # not loaded where --loops=false leaves them out
+
+    async with asyncio.TaskGroup() as tasks:
+        await loops.run(api, tasks)
+        await asyncio.Event().wait()
