@@ -1,0 +1,1 @@
+"""A CSI driver for storage on the node: folders, or images over loop devices."""

@@ -1,0 +1,203 @@
+"""The composition root: parts are made, put together, served and taken apart here."""
+
+import asyncio
+import concurrent.futures
+import contextlib
+import errno
+import fcntl
+import functools
+import os
+import pathlib
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+import bitts
+from bitts.core import ledger, logs, process
+from bitts.csi import redact, v1
+from bitts.rpc import health, introspection, server, services
+from bitts.rpc.codes import RpcError
+
+from local_driver import (
+    announcing,
+    backends,
+    catalog,
+    dispatch,
+    faultrules,
+    faults,
+    faultsocket,
+    metadata,
+    names,
+    steps,
+)
+from local_driver.backends.backend import Site
+from local_driver.controller import Controller
+from local_driver.identity import Identity
+from local_driver.node import Node
+from local_driver.operations import Operations
+from local_driver.options import Options
+from local_driver.storage import Storage
+
+GRACE = 20.0
+"""Seconds that calls and operations in progress get at the end."""
+
+THREADS = 16
+"""Blocking calls at a time (mounts, mkfs, removals); a few that hang must not stop the rest."""
+
+
+def run(options: Options) -> int:
+    """Serve until a signal comes; returns the exit code."""
+    logs.configure(options.logs, names.PROGRAM)
+    return process.run(functools.partial(_main, options=options), names.PROGRAM)
+
+
+async def _main(running: process.Process, options: Options) -> None:
+    pool = concurrent.futures.ThreadPoolExecutor(THREADS, "blocking")
+    asyncio.get_running_loop().set_default_executor(pool)
+    methods = _method_names([v1.IdentityBase(), v1.ControllerBase(), v1.NodeBase()])
+    rules = _rules(options, methods)
+    reached = faults.observer(rules) if rules is not None else steps.unobserved
+    record = ledger.Ledger()
+    operations = Operations(record)
+    state = pathlib.Path(options.storage.state)
+    async with _exclusive(state):
+        store = metadata.Store(state / "volumes", reached)
+        storage = await asyncio.to_thread(_open, options, store, reached)
+        csi = [
+            Identity(options.driver_name),
+            Controller(storage, operations, options),
+            Node(storage, operations, options, reached),
+        ]
+        dispatched = [dispatch.Dispatched(service, rules) for service in csi]
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(store.close)
+            stack.push_async_callback(operations.finish, GRACE)
+            inspected = _introspection(storage, record)
+            await stack.enter_async_context(_serving(inspected, options.introspection_socket))
+            if rules is not None and options.faults.socket:
+                running.start(
+                    "fault socket", faultsocket.serve(options.faults.socket, rules, methods)
+                )
+            await stack.enter_async_context(_serving(dispatched, options.socket))
+            if options.registration.folder:
+                running.start(
+                    "registration", announcing.offer(options.driver_name, options.registration)
+                )
+            running.start("sweep", _sweep(running, storage, operations))
+            _tell_ready(running, options, storage)
+            await running.stopping.wait()
+
+
+def _rules(options: Options, methods: Sequence[str]) -> faultrules.FaultSet | None:
+    if not options.faults.rules and not options.faults.socket:
+        return None
+    try:
+        given = [faultrules.parse(text, methods) for text in options.faults.rules]
+    except ValueError as error:
+        raise process.ExitError(1, f"--fault {error}") from error
+    return faultrules.FaultSet(given)
+
+
+@contextlib.asynccontextmanager
+async def _exclusive(state: pathlib.Path) -> AsyncIterator[None]:
+    """Hold the state directory for ourselves; its lock goes with the process, however it ends."""
+    try:
+        handle = await asyncio.to_thread(_lock, state)
+    except OSError as error:
+        raise process.ExitError(1, f"--state-dir {state}: {error.strerror or error}") from error
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def _lock(state: pathlib.Path) -> int:
+    (state / "volumes").mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise OSError(errno.EBUSY, "another local-driver works here: stop it first") from None
+    return handle
+
+
+def _open(options: Options, store: metadata.Store, reached: steps.Reached) -> Storage:
+    """Find what the last run left. Blocks."""
+    chosen = options.storage
+    opened = backends.opened(chosen.backends, Site(pathlib.Path(chosen.state), reached))
+    loaded = store.load()
+    log = logs.get("storage")
+    for volume_id, problem in loaded.damaged.items():
+        log.error(
+            "Metadata cannot be read, its volume is out of service", volume=volume_id, err=problem
+        )
+    strangers = {volume.node for volume in loaded.volumes} - {options.node_id}
+    if strangers:
+        raise process.ExitError(
+            1,
+            f"--state-dir {chosen.state} holds volumes of node {sorted(strangers)[0]!r}, this is "
+            f"{options.node_id!r}: their PersistentVolumes point there; correct --node-id",
+        )
+    for name in sorted({volume.backend for volume in loaded.volumes} - set(chosen.backends)):
+        log.warning("Volumes are out of service: add their backend to --backends", backend=name)
+    volumes = catalog.Catalog(loaded.volumes, loaded.damaged)
+    return Storage(opened, store, volumes, limit=chosen.capacity, reached=reached)
+
+
+async def _sweep(running: process.Process, storage: Storage, operations: Operations) -> None:
+    """Remove content that a crash left without metadata; then rest until the end."""
+    log = logs.get("storage")
+    for volume_id in await asyncio.to_thread(storage.leftovers):
+        try:
+            await operations.run(volume_id, "Sweep", functools.partial(storage.sweep, volume_id))
+            log.info("Removed what a crash left", volume=volume_id)
+        except (OSError, RpcError) as error:
+            log.warning("What a crash left cannot be removed", volume=volume_id, err=error)
+    await running.stopping.wait()
+
+
+def _introspection(storage: Storage, record: ledger.Ledger) -> list[services.Service]:
+    def figures() -> Iterable[introspection.Figure]:
+        yield introspection.Figure(
+            area="storage", name="volumes", value=float(len(storage.catalog))
+        )
+        yield introspection.Figure(
+            area="storage", name="promised_bytes", value=float(storage.catalog.promised)
+        )
+
+    sources = introspection.Sources(
+        program=names.PROGRAM, version=bitts.__version__, ledger=record, figures=figures
+    )
+    return [introspection.Introspection(sources), health.Health()]
+
+
+@contextlib.asynccontextmanager
+async def _serving(served: Sequence[services.Service], path: str) -> AsyncIterator[None]:
+    listener = server.Server(served, path, scrub=redact.scrub)
+    try:
+        await listener.start()
+    except OSError as error:
+        raise process.ExitError(1, f"cannot serve at {path}: {error}") from error
+    try:
+        yield
+    finally:
+        await listener.stop(GRACE)
+
+
+def _method_names(served: Sequence[services.Service]) -> list[str]:
+    return [dispatch.short_name(method.name) for one in served for method in one.rpc_methods()]
+
+
+def _tell_ready(running: process.Process, options: Options, storage: Storage) -> None:
+    running.started()
+    log = running.log
+    if os.geteuid() != 0:
+        log.warning("Not root: volumes can be made and removed, but neither staged nor published")
+    log.info(
+        "Serving",
+        driver=options.driver_name,
+        node=options.node_id,
+        socket=options.socket,
+        state=options.storage.state,
+        backends=list(storage.backends),
+        volumes=len(storage.catalog),
+    )

@@ -1,0 +1,188 @@
+"""Volumes as sparse image files: ext4 or xfs over a loop device, or the raw device itself.
+
+A volume is exactly as large as it says, on any file system below, and takes room only as it
+is written. Making one is making an empty file; it is formatted when it is first staged. That
+happens beside the image, which the formatted one then replaces in one step, so that a crash
+leaves an image either blank or whole.
+"""
+
+import contextlib
+import os
+import pathlib
+from collections.abc import Iterator
+
+from bitts.rpc.codes import Code, RpcError
+
+from local_driver import filesystems, loops, mountflags, mounts, steps
+from local_driver.backends.backend import Site
+from local_driver.creation import Offer
+from local_driver.volumes import AccessType, Capability, Content, Volume
+
+MIB = 1 << 20
+_MINIMUM = {"ext4": 4 * MIB, "xfs": 300 * MIB, "": 4096}
+_MAXIMUM = (16 << 40) - 4096
+"""The largest file that ext4 holds."""
+
+_SUFFIX = ".img"
+_FORMATTING = ".formatting"
+
+
+class ImageBackend:
+    """Backend ``image``."""
+
+    is_limiting = True
+
+    def __init__(self, site: Site) -> None:
+        self.folder = site.state / "image"
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        self._reached = site.reached
+        for path in self.folder.glob(f"*{_FORMATTING}"):
+            path.unlink()
+        self.offer = Offer(
+            name="image",
+            access=frozenset(AccessType),
+            filesystems=filesystems.installed(),
+            minimum=_MINIMUM,
+            granularity=4096,
+            maximum=_MAXIMUM,
+        )
+
+    def create(self, volume: Volume) -> None:
+        """Make an empty sparse file."""
+        path = self._path(volume.volume_id)
+        try:
+            _make_sparse(path, volume.capacity)
+        except FileExistsError:
+            self.remove(volume.volume_id)
+            _make_sparse(path, volume.capacity)
+
+    def remove(self, volume_id: str) -> None:
+        """Detach what may still show the file, and remove it."""
+        path = self._path(volume_id)
+        for loop in loops.find(path):
+            loops.detach(loop)
+        path.unlink(missing_ok=True)
+
+    def contents(self) -> set[str]:
+        """Return the IDs of all images."""
+        return {
+            name.removesuffix(_SUFFIX) for name in os.listdir(self.folder) if name.endswith(_SUFFIX)
+        }
+
+    def sightings(self, volume_id: str) -> list[mounts.Mount]:
+        """Return the mounts of the file system, and of the device nodes, that show the image."""
+        found = loops.find(self._path(volume_id))
+        return _sightings(found) if found else []
+
+    def in_use(self, volume_id: str) -> str:
+        """Say where the image is mounted or attached."""
+        found = loops.find(self._path(volume_id))
+        if not found:
+            return ""
+        seen = _sightings(found)
+        return f"mounted at {seen[0].point}" if seen else f"attached to {found[0].path}"
+
+    def prepare(self, volume: Volume, capability: Capability) -> Content:
+        """Format an image that has never been used, where a file system is wanted."""
+        if capability.access is AccessType.BLOCK:
+            return Content.RAW if volume.content is Content.BLANK else volume.content
+        if volume.content is Content.BLANK:
+            self._format(volume)
+            return Content(volume.filesystem)
+        if volume.content is Content.RAW:
+            raise RpcError(
+                Code.FAILED_PRECONDITION,
+                f"volume_capability: volume {volume.volume_id} has been used as a raw device; "
+                "mounting it would mean to format what was written there",
+            )
+        return volume.content
+
+    def show(self, volume: Volume, path: pathlib.Path, flags: mountflags.MountFlags) -> None:
+        """Mount the image's file system at ``path``."""
+        with self._loop(volume, read_only=flags.is_read_only, autoclear=True) as loop:
+            self._reached(steps.Step.LOOP_ATTACHED)
+            mounts.mount(loop.path, path, volume.filesystem, flags)
+
+    def device(self, volume: Volume, *, read_only: bool) -> pathlib.Path:
+        """Return the loop device, which stays attached until release()."""
+        with self._loop(volume, read_only=read_only, autoclear=False) as loop:
+            self._reached(steps.Step.LOOP_ATTACHED)
+            return loop.path
+
+    def release(self, volume_id: str) -> None:
+        """Detach the devices that no mount shows any longer."""
+        found = loops.find(self._path(volume_id))
+        shown = _sightings(found) if found else []
+        for loop in found:
+            if not any(_shows(mount, loop) for mount in shown):
+                loops.detach(loop)
+
+    @contextlib.contextmanager
+    def _loop(self, volume: Volume, *, read_only: bool, autoclear: bool) -> Iterator[loops.Loop]:
+        """Hold a device of the image: the one in use already, else a new one.
+
+        Two devices of one image know nothing of each other's caches, so a file system is never
+        mounted from a second one. Raw readers get a read-only device beside the writers'.
+        """
+        image = self._path(volume.volume_id)
+        found = loops.find(image)
+        for loop in found:
+            if loop.is_autoclear != autoclear or (autoclear and loop.is_read_only != read_only):
+                raise RpcError(
+                    Code.FAILED_PRECONDITION,
+                    f"volume {volume.volume_id} is in use in another way, through {loop.path}: "
+                    "unpublish and unstage it first",
+                )
+        same = [loop for loop in found if loop.is_read_only == read_only]
+        if same:
+            with loops.held(same[0], image):
+                yield same[0]
+        else:
+            with loops.attached(image, read_only=read_only, autoclear=autoclear) as loop:
+                yield loop
+
+    def _format(self, volume: Volume) -> None:
+        path = self._path(volume.volume_id)
+        holder = self.in_use(volume.volume_id)
+        if holder:
+            raise RpcError(
+                Code.FAILED_PRECONDITION, f"volume {volume.volume_id} is blank, yet {holder}"
+            )
+        fresh = path.with_suffix(_FORMATTING)
+        fresh.unlink(missing_ok=True)
+        _make_sparse(fresh, volume.capacity)
+        try:
+            filesystems.make(volume.filesystem, fresh)
+            self._reached(steps.Step.FORMATTED)
+            fresh.rename(path)
+        except BaseException:
+            fresh.unlink(missing_ok=True)
+            raise
+        filesystems.sync(self.folder)
+        self._reached(steps.Step.IMAGE_REPLACED)
+
+    def _path(self, volume_id: str) -> pathlib.Path:
+        return self.folder / f"{volume_id}{_SUFFIX}"
+
+
+def _make_sparse(path: pathlib.Path, size: int) -> None:
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.ftruncate(handle, size)
+    except OSError:
+        path.unlink()
+        raise
+    finally:
+        os.close(handle)
+
+
+def _sightings(found: list[loops.Loop]) -> list[mounts.Mount]:
+    return [
+        mount for mount in mounts.matching("loop") if any(_shows(mount, loop) for loop in found)
+    ]
+
+
+def _shows(mount: mounts.Mount, loop: loops.Loop) -> bool:
+    """Whether it is the loop's file system, or the device node bound for a raw volume."""
+    is_node = mount.filesystem in {"devtmpfs", "tmpfs"} and mount.root == f"/loop{loop.number}"
+    return is_node or mount.device == f"{os.major(loop.device)}:{os.minor(loop.device)}"

@@ -1,0 +1,104 @@
+"""The volumes in memory: looked up by ID, listed in the order of their making, summed up.
+
+It holds what is on the disk and, beside that, the bytes of volumes that are being made, so
+that a hundred requests at once cannot take the same room a hundred times.
+"""
+
+import bisect
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+
+from bitts.rpc.codes import Code, RpcError
+
+from local_driver.volumes import Volume
+
+
+class Catalog:
+    """All volumes of this node. ``damaged`` are those whose metadata cannot be read."""
+
+    def __init__(
+        self, volumes: Iterable[Volume] = (), damaged: Mapping[str, str] | None = None
+    ) -> None:
+        self._volumes: dict[str, Volume] = {}
+        self._serials: list[int] = []
+        self._by_serial: dict[int, str] = {}
+        self._allocated = 0
+        self._reserved = 0
+        self._next_serial = 1
+        self.damaged = dict(damaged or {})
+        for volume in volumes:
+            self.add(volume)
+
+    def __len__(self) -> int:
+        return len(self._volumes)
+
+    @property
+    def promised(self) -> int:
+        """Bytes of all volumes, made and being made."""
+        return self._allocated + self._reserved
+
+    def get(self, volume_id: str) -> Volume | None:
+        """Return a volume.
+
+        Raises RpcError INTERNAL when there is one and its metadata cannot be read.
+        """
+        damage = self.damaged.get(volume_id)
+        if damage:
+            raise RpcError(
+                Code.INTERNAL,
+                f"volume {volume_id}: {damage}: restore the file and restart the driver",
+            )
+        return self._volumes.get(volume_id)
+
+    def require(self, volume_id: str) -> Volume:
+        """Return a volume; raises RpcError NOT_FOUND without one, INTERNAL as get() does."""
+        volume = self.get(volume_id)
+        if volume is None:
+            raise RpcError(
+                Code.NOT_FOUND, f"volume_id: there is no volume {volume_id!r} on this node"
+            )
+        return volume
+
+    def add(self, volume: Volume) -> None:
+        """Take in a volume, or what has changed of it."""
+        old = self._volumes.get(volume.volume_id)
+        if old is None:
+            bisect.insort(self._serials, volume.serial)
+            self._by_serial[volume.serial] = volume.volume_id
+            self._next_serial = max(self._next_serial, volume.serial + 1)
+        self._allocated += volume.capacity - (old.capacity if old else 0)
+        self._volumes[volume.volume_id] = volume
+
+    def discard(self, volume_id: str) -> None:
+        """Forget a volume; an unknown one is fine."""
+        volume = self._volumes.pop(volume_id, None)
+        if volume is not None:
+            del self._serials[bisect.bisect_left(self._serials, volume.serial)]
+            del self._by_serial[volume.serial]
+            self._allocated -= volume.capacity
+
+    def take_serial(self) -> int:
+        """Return a number that no volume has."""
+        self._next_serial += 1
+        return self._next_serial - 1
+
+    @contextlib.contextmanager
+    def reserved(self, size: int) -> Iterator[None]:
+        """Count ``size`` bytes as promised while a volume is being made."""
+        self._reserved += size
+        try:
+            yield
+        finally:
+            self._reserved -= size
+
+    def page(self, after: int, limit: int) -> tuple[list[Volume], int | None]:
+        """Return up to ``limit`` volumes (0: all) made after number ``after``.
+
+        The second value is the number to go on after, None at the end. A volume that goes
+        between two pages shifts nothing, and one that comes is on a later page.
+        """
+        start = bisect.bisect_right(self._serials, after)
+        end = start + limit if limit else len(self._serials)
+        serials = self._serials[start:end]
+        volumes = [self._volumes[self._by_serial[serial]] for serial in serials]
+        return volumes, serials[-1] if end < len(self._serials) else None

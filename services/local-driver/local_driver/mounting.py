@@ -1,0 +1,125 @@
+"""Volumes put at paths and taken away: the blocking half of the node service.
+
+Nothing is remembered: where a volume is staged or published is asked of the kernel each time,
+so a call after a crash or a restart finds what the earlier one left and goes on from there.
+"""
+
+import os
+import pathlib
+import stat
+from dataclasses import dataclass
+
+from bitts.rpc.codes import Code, RpcError
+
+from local_driver import mountflags, mounts, publishing, steps
+from local_driver.backends.backend import Backend
+from local_driver.volumes import AccessType, Capability, Volume
+
+_BIND_ONLY = mountflags.MountFlags()
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A volume and the way it is to be used."""
+
+    volume: Volume
+    backend: Backend
+    capability: Capability
+    read_only: bool
+
+    @property
+    def is_block(self) -> bool:
+        """Whether it is a raw device."""
+        return self.capability.access is AccessType.BLOCK
+
+    @property
+    def flags(self) -> mountflags.MountFlags:
+        """The mount options; raises RpcError INVALID_ARGUMENT."""
+        return mountflags.parse(self.capability.mount_flags, read_only=self.read_only)
+
+
+def stage(use: Use, path: pathlib.Path, reached: steps.Reached) -> None:
+    """Mount a volume at its staging path, or attach its device. Doing it again is fine."""
+    if use.is_block:
+        use.backend.device(use.volume, read_only=use.read_only)
+    else:
+        flags = use.flags
+        path.mkdir(parents=True, exist_ok=True)
+        path = _canonical(path)
+        own = use.backend.sightings(use.volume.volume_id)
+        if not publishing.is_staged(path, mounts.at(path), own, read_only=flags.is_read_only):
+            use.backend.show(use.volume, path, flags)
+    reached(steps.Step.STAGED)
+
+
+def unstage(backend: Backend, volume_id: str, path: pathlib.Path, reached: steps.Reached) -> None:
+    """Undo stage(). Whatever else is mounted at the path is left alone."""
+    _take_away(backend, volume_id, _canonical(path))
+    backend.release(volume_id)
+    reached(steps.Step.UNSTAGED)
+
+
+def publish(use: Use, staging: pathlib.Path, target: pathlib.Path, reached: steps.Reached) -> None:
+    """Show a staged volume at its target. Doing it again is fine."""
+    target, staging = _canonical(target), _canonical(staging)
+    flags = use.flags
+    read_only = flags.is_read_only and not use.is_block
+    own = use.backend.sightings(use.volume.volume_id)
+    top = mounts.at(target)
+    mode = use.capability.mode
+    if publishing.is_published(target, staging, top, own, mode, read_only=read_only):
+        return
+    source = _source(use, staging, own)
+    _make_target(target, is_file=use.is_block)
+    reached(steps.Step.TARGET_MADE)
+    # A device node is made read-only by its device: nobody asks the mount it is seen through.
+    mounts.bind(source, target, _BIND_ONLY if use.is_block else flags)
+    reached(steps.Step.PUBLISHED)
+
+
+def _source(use: Use, staging: pathlib.Path, own: list[mounts.Mount]) -> pathlib.Path:
+    if use.is_block:
+        return use.backend.device(use.volume, read_only=use.read_only)
+    if not any(mount.point == str(staging) for mount in own):
+        raise RpcError(
+            Code.FAILED_PRECONDITION,
+            f"staging_target_path: volume {use.volume.volume_id} is not staged at {staging}",
+        )
+    return staging
+
+
+def unpublish(
+    backend: Backend, volume_id: str, target: pathlib.Path, reached: steps.Reached
+) -> None:
+    """Undo publish() and remove the target. Whatever else is mounted there is left alone."""
+    target = _canonical(target)
+    _take_away(backend, volume_id, target)
+    if mounts.at(target) is None:
+        mounts.remove_target(target)
+    reached(steps.Step.UNPUBLISHED)
+
+
+def _take_away(backend: Backend, volume_id: str, path: pathlib.Path) -> None:
+    for mount in backend.sightings(volume_id):
+        if mount.point == str(path):
+            mounts.unmount(path)
+
+
+def _canonical(path: pathlib.Path) -> pathlib.Path:
+    """Return the path as mountinfo has it; a symbolic link at its very end is not followed."""
+    return pathlib.Path(os.path.realpath(path.parent)) / path.name
+
+
+def _make_target(target: pathlib.Path, *, is_file: bool) -> None:
+    """Make what the mount stands upon; its parent is the caller's. Raises RpcError if taken."""
+    try:
+        mode = target.lstat().st_mode
+    except FileNotFoundError:
+        if is_file:
+            target.touch(mode=0o600)
+        else:
+            target.mkdir(mode=0o750)
+        return
+    if not (stat.S_ISREG(mode) if is_file else stat.S_ISDIR(mode)):
+        kind = "file" if is_file else "folder"
+        raise RpcError(Code.FAILED_PRECONDITION, f"target_path: {target} exists and is no {kind}")

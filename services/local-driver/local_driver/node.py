@@ -1,0 +1,188 @@
+"""The CSI Node service: volumes staged, published, measured and taken away on this node."""
+
+import asyncio
+import functools
+import os
+import pathlib
+from collections.abc import Awaitable, Callable
+
+from bitts.csi import v1
+from bitts.rpc.codes import Code, RpcError
+
+from local_driver import failures, filesystems, mounting, requests, steps, volumes
+from local_driver.backends.backend import Backend
+from local_driver.mounting import Use
+from local_driver.operations import Operations
+from local_driver.options import Options
+from local_driver.storage import Storage
+from local_driver.volumes import AccessType, Volume
+
+_Rpc = v1.NodeServiceCapabilityRpcType
+_SERVED = (_Rpc.STAGE_UNSTAGE_VOLUME, _Rpc.GET_VOLUME_STATS, _Rpc.SINGLE_NODE_MULTI_WRITER)
+_Unit = v1.VolumeUsageUnit
+
+
+class Node(v1.NodeBase):
+    """Serves the volumes of this node."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        operations: Operations,
+        options: Options,
+        reached: steps.Reached = steps.unobserved,
+    ) -> None:
+        self._storage = storage
+        self._operations = operations
+        self._options = options
+        self._reached = reached
+
+    async def node_stage_volume(
+        self, request: v1.NodeStageVolumeRequest
+    ) -> v1.NodeStageVolumeResponse:
+        """Mount the volume at its staging path; a new image is formatted first."""
+        volume_id = requests.require(request.volume_id, "volume_id")
+        path = requests.path(request.staging_target_path, "staging_target_path")
+        find = functools.partial(self._use, volume_id, request.volume_capability)
+        find()  # refuse what is wrong before waiting for a turn
+        await self._alone(volume_id, "NodeStageVolume", functools.partial(self._stage, find, path))
+        return v1.NodeStageVolumeResponse()
+
+    async def _stage(self, find: Callable[[], Use], path: pathlib.Path) -> None:
+        use = find()  # what was true of the volume before our turn may have changed
+        content = await asyncio.to_thread(use.backend.prepare, use.volume, use.capability)
+        await self._storage.record(use.volume, content)
+        await asyncio.to_thread(mounting.stage, use, path, self._reached)
+
+    async def node_unstage_volume(
+        self, request: v1.NodeUnstageVolumeRequest
+    ) -> v1.NodeUnstageVolumeResponse:
+        """Unmount the volume from its staging path and detach its device."""
+        volume_id = requests.require(request.volume_id, "volume_id")
+        path = requests.path(request.staging_target_path, "staging_target_path")
+        await self._undo(volume_id, "NodeUnstageVolume", mounting.unstage, path)
+        return v1.NodeUnstageVolumeResponse()
+
+    async def node_publish_volume(
+        self, request: v1.NodePublishVolumeRequest
+    ) -> v1.NodePublishVolumeResponse:
+        """Show the staged volume at its target."""
+        volume_id = requests.require(request.volume_id, "volume_id")
+        target = requests.path(request.target_path, "target_path")
+        capability = request.volume_capability
+        find = functools.partial(self._use, volume_id, capability, read_only=request.readonly)
+        find()
+        staging = requests.path(request.staging_target_path, "staging_target_path")
+
+        async def work() -> None:
+            await asyncio.to_thread(mounting.publish, find(), staging, target, self._reached)
+
+        await self._alone(volume_id, "NodePublishVolume", work)
+        return v1.NodePublishVolumeResponse()
+
+    async def node_unpublish_volume(
+        self, request: v1.NodeUnpublishVolumeRequest
+    ) -> v1.NodeUnpublishVolumeResponse:
+        """Take the volume away from its target, and the target too."""
+        volume_id = requests.require(request.volume_id, "volume_id")
+        target = requests.path(request.target_path, "target_path")
+        await self._undo(volume_id, "NodeUnpublishVolume", mounting.unpublish, target)
+        return v1.NodeUnpublishVolumeResponse()
+
+    async def node_get_volume_stats(
+        self, request: v1.NodeGetVolumeStatsRequest
+    ) -> v1.NodeGetVolumeStatsResponse:
+        """Return how full the volume is, in bytes and inodes; of a raw one just its size."""
+        volume_id = requests.require(request.volume_id, "volume_id")
+        requests.require(request.volume_path, "volume_path")
+        volume = self._storage.catalog.require(volume_id)
+        path = pathlib.Path(request.volume_path)
+        try:
+            usage = await asyncio.to_thread(_usage, self._storage.backend(volume), volume, path)
+        except OSError as error:
+            raise failures.rpc_error(error, f"volume_path {path}") from error
+        return v1.NodeGetVolumeStatsResponse(usage=usage)
+
+    async def node_get_capabilities(
+        self, request: v1.NodeGetCapabilitiesRequest
+    ) -> v1.NodeGetCapabilitiesResponse:
+        """Return what is really served."""
+        del request
+        return v1.NodeGetCapabilitiesResponse(
+            capabilities=[
+                v1.NodeServiceCapability(rpc=v1.NodeServiceCapabilityRpc(type=kind))
+                for kind in _SERVED
+            ]
+        )
+
+    async def node_get_info(self, request: v1.NodeGetInfoRequest) -> v1.NodeGetInfoResponse:
+        """Return the node's name, its topology, and how many volumes it takes."""
+        del request
+        return v1.NodeGetInfoResponse(
+            node_id=self._options.node_id,
+            max_volumes_per_node=self._options.max_volumes,
+            accessible_topology=v1.Topology(segments=dict(self._options.segments)),
+        )
+
+    def _use(
+        self, volume_id: str, given: v1.VolumeCapability | None, *, read_only: bool = False
+    ) -> Use:
+        capability = requests.capability(
+            given, multi_node=self._options.storage.has_multi_node_access
+        )
+        volume = self._storage.catalog.require(volume_id)
+        problem = volumes.unusable(volume, capability)
+        if problem:
+            raise requests.invalid(f"volume_capability: {problem}")
+        backend = self._storage.backend(volume)
+        return Use(volume, backend, capability, read_only or capability.mode.is_read_only)
+
+    async def _undo(
+        self,
+        volume_id: str,
+        name: str,
+        undo: Callable[[Backend, str, pathlib.Path, steps.Reached], None],
+        path: pathlib.Path,
+    ) -> None:
+        """Clean up, even after a volume whose metadata is gone: its pod must be able to end.
+
+        So it is not looked up: every backend takes away what it has there.
+        """
+        is_ours = volumes.is_id(volume_id)
+
+        def undo_all() -> None:
+            for backend in self._storage.backends.values() if is_ours else ():
+                undo(backend, volume_id, path, self._reached)
+
+        await self._alone(volume_id, name, functools.partial(asyncio.to_thread, undo_all))
+
+    async def _alone(self, volume_id: str, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await self._operations.run(volume_id, name, work)
+        except OSError as error:
+            raise failures.rpc_error(error, f"volume {volume_id}") from error
+
+
+def _usage(backend: Backend, volume: Volume, path: pathlib.Path) -> list[v1.VolumeUsage]:
+    place = os.path.realpath(path)
+    if not any(mount.point == place for mount in backend.sightings(volume.volume_id)):
+        raise RpcError(
+            Code.NOT_FOUND, f"volume_path: volume {volume.volume_id} is not mounted at {path}"
+        )
+    if AccessType.MOUNT not in volume.access or not path.is_dir():
+        return [v1.VolumeUsage(unit=_Unit.BYTES, total=volume.capacity)]
+    usage = filesystems.usage(path)
+    return [
+        v1.VolumeUsage(
+            unit=_Unit.BYTES,
+            total=usage.total_bytes,
+            used=usage.used_bytes,
+            available=usage.available_bytes,
+        ),
+        v1.VolumeUsage(
+            unit=_Unit.INODES,
+            total=usage.total_inodes,
+            used=usage.used_inodes,
+            available=usage.available_inodes,
+        ),
+    ]

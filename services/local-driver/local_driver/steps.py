@@ -1,0 +1,52 @@
+"""The instants inside an operation at which a crash must leave no half-made volume.
+
+Code that touches the disk or the kernel reports each step when it is done. Nobody listens
+unless a fault asks for it (``--fault CreateVolume:crash=document-written``): then the process
+kills itself there, and the test that restarts it has hit exactly that instant.
+"""
+
+import enum
+from collections.abc import Callable
+
+
+class Step(enum.StrEnum):
+    """What has just been done."""
+
+    CONTENT_MADE = "content-made"
+    DOCUMENT_WRITTEN = "document-written"
+    DOCUMENT_RENAMED = "document-renamed"
+    DOCUMENT_REMOVED = "document-removed"
+    CONTENT_REMOVED = "content-removed"
+    FORMATTED = "formatted"
+    IMAGE_REPLACED = "image-replaced"
+    LOOP_ATTACHED = "loop-attached"
+    STAGED = "staged"
+    TARGET_MADE = "target-made"
+    PUBLISHED = "published"
+    UNPUBLISHED = "unpublished"
+    UNSTAGED = "unstaged"
+
+
+Reached = Callable[[Step], None]
+
+
+def unobserved(_step: Step) -> None:
+    """Let every step pass."""
+
+
+STEPS_OF: dict[str, tuple[Step, ...]] = {
+    "CreateVolume": (Step.CONTENT_MADE, Step.DOCUMENT_WRITTEN, Step.DOCUMENT_RENAMED),
+    "DeleteVolume": (Step.DOCUMENT_REMOVED, Step.CONTENT_REMOVED),
+    "NodeStageVolume": (
+        Step.FORMATTED,
+        Step.IMAGE_REPLACED,
+        Step.DOCUMENT_WRITTEN,
+        Step.DOCUMENT_RENAMED,
+        Step.LOOP_ATTACHED,
+        Step.STAGED,
+    ),
+    "NodePublishVolume": (Step.TARGET_MADE, Step.LOOP_ATTACHED, Step.PUBLISHED),
+    "NodeUnpublishVolume": (Step.UNPUBLISHED,),
+    "NodeUnstageVolume": (Step.UNSTAGED,),
+}
+"""Which steps an RPC goes through, in order."""

@@ -1,0 +1,137 @@
+"""The volumes of this node as a whole: made, removed, summed up. Both services stand on it.
+
+Here the parts meet: backends hold the content, the store the metadata, the catalog what is
+known in memory. Each change keeps their order: content, file, memory when a volume comes; file,
+memory, content when it goes.
+"""
+
+import asyncio
+import dataclasses
+from collections.abc import Mapping
+
+from bitts.core import logs
+from bitts.rpc.codes import Code, RpcError
+
+from local_driver import catalog, filesystems, metadata, placement, steps
+from local_driver.backends.backend import Backend
+from local_driver.volumes import Content, Volume, is_id
+
+
+class Storage:
+    """All volumes of this node. ``limit`` is the most bytes of them, None for the disk's."""
+
+    def __init__(
+        self,
+        backends: Mapping[str, Backend],
+        store: metadata.Store,
+        volumes: catalog.Catalog,
+        *,
+        limit: int | None,
+        reached: steps.Reached = steps.unobserved,
+    ) -> None:
+        self.backends = backends
+        self.catalog = volumes
+        self._store = store
+        self._limit = limit
+        self._reached = reached
+        self._log = logs.get("storage")
+
+    async def available(self) -> int:
+        """Return how many bytes a new volume may have."""
+        size = free = 0
+        if self._limit is None:
+            folder = next(iter(self.backends.values())).folder
+            usage = await asyncio.to_thread(filesystems.usage, folder)
+            size, free = usage.total_bytes, usage.available_bytes
+        return placement.available(placement.Pool(self._limit, size, free, self.catalog.promised))
+
+    def backend(self, volume: Volume) -> Backend:
+        """Return the backend of a volume.
+
+        Raises RpcError FAILED_PRECONDITION when the driver was started without it.
+        """
+        found = self.backends.get(volume.backend)
+        if found is None:
+            raise RpcError(
+                Code.FAILED_PRECONDITION,
+                f"volume {volume.volume_id} is kept by backend {volume.backend}, which is switched "
+                "off: add it to --backends",
+            )
+        return found
+
+    async def create(self, volume: Volume) -> None:
+        """Make a volume; raises OSError or RpcError, and nothing is left of it then."""
+        backend = self.backend(volume)
+        try:
+            await self._store.create(volume, lambda: backend.create(volume), [backend.folder])
+        except Exception:
+            await asyncio.to_thread(self._clear_away, backend, volume.volume_id)
+            raise
+        self.catalog.add(volume)
+
+    async def record(self, volume: Volume, content: Content) -> Volume:
+        """Record what a volume's image holds from now on; return the volume as it is then."""
+        if content is volume.content:
+            return volume
+        changed = dataclasses.replace(volume, content=content)
+        await self._store.replace(changed)
+        self.catalog.add(changed)
+        return changed
+
+    async def remove(self, volume_id: str) -> None:
+        """Remove a volume, or what a crash left of one; unknown ones are fine.
+
+        Raises RpcError FAILED_PRECONDITION while it is in use, OSError when its content cannot
+        be removed: the next call goes on with that.
+        """
+        if not is_id(volume_id):
+            return
+        volume = self.catalog.get(volume_id)
+        if volume is None:
+            await self.sweep(volume_id)
+            return
+        backend = self.backend(volume)
+        await self._store.remove(volume_id, lambda: _refuse_in_use(backend, volume_id))
+        self.catalog.discard(volume_id)
+        await asyncio.to_thread(backend.remove, volume_id)
+        self._reached(steps.Step.CONTENT_REMOVED)
+
+    async def sweep(self, volume_id: str) -> None:
+        """Remove content that no volume has; raises as remove() does.
+
+        In the meantime the ID may have become a volume's: then nothing is rubbish any more.
+        """
+        if self.catalog.get(volume_id) is None:
+            await asyncio.to_thread(self._remove_leftovers, volume_id)
+
+    def leftovers(self) -> dict[str, Backend]:
+        """Return content that no volume has: a crash came between it and its metadata. Blocks.
+
+        Content whose metadata is damaged is not rubbish.
+        """
+        return {
+            volume_id: backend
+            for backend in self.backends.values()
+            for volume_id in backend.contents()
+            if volume_id not in self.catalog.damaged and self.catalog.get(volume_id) is None
+        }
+
+    def _remove_leftovers(self, volume_id: str) -> None:
+        for backend in self.backends.values():
+            _refuse_in_use(backend, volume_id)
+            backend.remove(volume_id)
+
+    def _clear_away(self, backend: Backend, volume_id: str) -> None:
+        try:
+            backend.remove(volume_id)
+        except (OSError, RpcError) as error:
+            self._log.warning("Rubbish stays until the next start", volume=volume_id, err=error)
+
+
+def _refuse_in_use(backend: Backend, volume_id: str) -> None:
+    holder = backend.in_use(volume_id)
+    if holder:
+        raise RpcError(
+            Code.FAILED_PRECONDITION,
+            f"volume {volume_id} is {holder}: unpublish and unstage it first",
+        )
