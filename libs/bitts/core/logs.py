@@ -98,9 +98,9 @@ class Logger:
 class _Handler(logging.Handler):
     """Formats records and hands the lines to the sink."""
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, descriptor: int) -> None:
         super().__init__()
-        self.sink = sink
+        self.sink = Sink(descriptor, self._dropped)
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -108,7 +108,17 @@ class _Handler(logging.Handler):
         except Exception:  # noqa: BLE001 - a field that cannot be rendered must not stop the caller
             self.handleError(record)
             return
-        self.sink.write(line.encode(errors="backslashreplace"))
+        self.sink.write(_encoded(line))
+
+    def _dropped(self, count: int) -> bytes:
+        message = "Log records dropped, standard error was not read in time"
+        record = logging.LogRecord("root", logging.WARNING, __file__, 0, message, (), None)
+        record.fields = {"count": count}
+        return _encoded(self.format(record))
+
+
+def _encoded(line: str) -> bytes:
+    return line.encode(errors="backslashreplace")
 
 
 def get(name: str) -> Logger:
@@ -123,7 +133,7 @@ def configure(options: LogOptions, program: str, *, descriptor: int = 2) -> None
     """
     limits = literals.vmodule(options.vmodule)
     deepest = max([options.verbosity, *(limit for _, limit in limits)])
-    handler = _Handler(Sink(descriptor))
+    handler = _Handler(descriptor)
     json_wanted = options.format == "json"
     handler.setFormatter(logformat.Json(program) if json_wanted else logformat.Text(program))
     if limits:

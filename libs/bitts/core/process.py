@@ -29,7 +29,7 @@ TERMINATION_LOG = pathlib.Path("/dev/termination-log")
 GRACE = 25.0
 """Seconds to stop in; kubelet kills after 30."""
 
-_LAST_RESORT = 3.0  # seconds between cancelling and killing ourselves
+_LAST_RESORT = 3.0  # seconds between cancelling and killing ourselves, or grace if shorter
 _GC_THRESHOLD = (50_000, 20, 100)  # caches of live objects make frequent collections costly
 
 
@@ -48,19 +48,22 @@ class ExitError(Exception):
 class Process:
     """What the parts of a running program share; made by ``run``."""
 
-    def __init__(self, program: str, tasks: asyncio.TaskGroup, *, grace: float = GRACE) -> None:
+    def __init__(
+        self, program: str, main: asyncio.Task[object], tasks: asyncio.TaskGroup, grace: float
+    ) -> None:
         self.program = program
         self.stopping = asyncio.Event()
         self.log = logs.get(program)
         self._grace = grace
         self._group = tasks
-        self._main = asyncio.current_task()
+        self._main = main
         self._tasks: list[asyncio.Task[None]] = []
         self._last_resort: threading.Timer | None = None
 
     def start(self, name: str, work: Coroutine[object, object, object]) -> asyncio.Task[None]:
         """Run ``work`` for as long as the process lives, as a task called ``name``."""
         task = self._group.create_task(self._guard(name, work), name=name)
+        task.add_done_callback(lambda _: work.close())  # if cancelled before it began
         self._tasks.append(task)
         return task
 
@@ -71,7 +74,7 @@ class Process:
         self.log.info("Stopping", reason=reason)
         self.stopping.set()
         asyncio.get_running_loop().call_later(self._grace, self._lose_patience)
-        self._limit(self._grace + _LAST_RESORT)
+        self._limit()
 
     def started(self) -> None:
         """Tell that start-up is over: what lives now is kept out of later collections."""
@@ -82,7 +85,7 @@ class Process:
         try:
             await work
         except ExitError:
-            self._limit(self._grace + _LAST_RESORT)
+            self._limit()
             raise
         except Exception as error:
             self.log.exception("Task failed", task=name)
@@ -91,17 +94,17 @@ class Process:
             raise self._fault(f"{name} ended although the process goes on")
 
     def _fault(self, message: str) -> ExitError:
-        self._limit(self._grace + _LAST_RESORT)  # main is cancelled now, and may be slow to end
+        self._limit()  # main is cancelled now, and may be slow to end
         return ExitError(1, message)
 
     def _lose_patience(self) -> None:
-        if self._main is not None and not self._main.done():
-            self.log.warning("Still working after the grace time, cancelling", grace=self._grace)
-            self._main.cancel()
+        self.log.warning("Still working after the grace time, cancelling", grace=self._grace)
+        self._main.cancel()
 
-    def _limit(self, seconds: float) -> None:
-        """Kill the process after ``seconds``, even if the loop or a thread hangs."""
+    def _limit(self) -> None:
+        """Kill the process a little after the grace time, even if the loop or a thread hangs."""
         if self._last_resort is None:
+            seconds = self._grace + min(_LAST_RESORT, self._grace)
             self._last_resort = threading.Timer(seconds, _die, (self.program,))
             self._last_resort.daemon = True
             self._last_resort.start()
@@ -109,7 +112,7 @@ class Process:
     def _end(self) -> None:
         """Cancel what was started, the latest first, once ``main`` is over."""
         self.stopping.set()
-        self._limit(self._grace + _LAST_RESORT)
+        self._limit()
         for task in reversed(self._tasks):
             task.cancel()
 
@@ -152,12 +155,14 @@ async def _live(
     main: Callable[[Process], Awaitable[None]], program: str, grace: float
 ) -> tuple[BaseException | None, Callable[[], None]]:
     """Run ``main`` and the tasks it starts; return what went wrong, and how to disarm the limit."""
-    process: Process | None = None
     fault: BaseException | None = None
+    tasks = asyncio.TaskGroup()
+    task = asyncio.current_task()
+    assert task is not None
+    process = Process(program, task, tasks, grace)
+    _listen(process)
     try:
-        async with asyncio.TaskGroup() as tasks:
-            process = Process(program, tasks, grace=grace)
-            _listen(process)
+        async with tasks:
             try:
                 await main(process)
             finally:
@@ -166,7 +171,6 @@ async def _live(
         fault = _first(group)
     except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - judged by the caller
         fault = error
-    assert process is not None
     return fault, process._release  # noqa: SLF001 - as above
 
 

@@ -2,7 +2,7 @@
 
 A line is normally written at once, so nothing is lost when the process is killed. Only while
 the reader does not keep up (a full pipe, a stopped terminal) lines wait in a bounded backlog
-that a thread writes; beyond its bound lines are dropped and counted.
+that a thread writes; beyond its bound lines are dropped, counted and owned up to.
 """
 
 import contextlib
@@ -10,17 +10,24 @@ import os
 import select
 import threading
 from collections import deque
+from collections.abc import Callable
 
 _ATOMIC = 4096  # a pipe that polls writable takes this many bytes without blocking
 
 
 class Sink:
-    """Writes whole lines to ``descriptor``; calls must not overlap (a logging handler's lock)."""
+    """Writes whole lines to ``descriptor``; calls must not overlap (a logging handler's lock).
 
-    def __init__(self, descriptor: int, *, backlog: int = 10_000) -> None:
-        self.dropped = 0
+    ``notice`` makes the line that says how many lines were dropped.
+    """
+
+    def __init__(
+        self, descriptor: int, notice: Callable[[int], bytes], *, backlog: int = 10_000
+    ) -> None:
         self._descriptor = descriptor
+        self._notice = notice
         self._limit = backlog
+        self._dropped = 0
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLOUT)
         self._backlog: deque[bytes] = deque()
@@ -47,7 +54,7 @@ class Sink:
     def _spill(self, line: bytes) -> None:
         with self._changed:
             if len(self._backlog) >= self._limit:
-                self.dropped += 1
+                self._dropped += 1
                 return
             self._backlog.append(line)
             if not self._spilling:
@@ -57,9 +64,12 @@ class Sink:
     def _drain(self) -> None:
         while True:
             with self._changed:
-                if not self._backlog:
+                if self._backlog:
+                    line = self._backlog.popleft()
+                elif self._dropped:
+                    line, self._dropped = self._notice(self._dropped), 0
+                else:
                     self._spilling = False
                     self._changed.notify_all()
                     return
-                line = self._backlog.popleft()
             self._put(line)
