@@ -195,12 +195,14 @@ class Client:
         uid: str = "",
         resource_version: str = "",
         propagation: str = "",
+        grace: int | None = None,
         priority: Priority = "user",
         timeout: float | None = None,
     ) -> T | None:
         """Ask for deletion: ``None`` if the object is gone, else what waits for finalizers.
 
-        ``uid`` and ``resource_version`` are preconditions (Conflict). NotFound is raised.
+        ``uid`` and ``resource_version`` are preconditions (Conflict). ``grace`` are the seconds
+        that a pod is given; None leaves them to the object. NotFound is raised.
         """
         request = requests.delete(
             kind,
@@ -209,6 +211,7 @@ class Client:
             uid=uid,
             resource_version=resource_version,
             propagation=propagation,
+            grace=grace,
         )
         data = await self._send(request, priority, timeout)
         return decoding.decode(kind, data) if _is_waiting(decoding.plain(data)) else None

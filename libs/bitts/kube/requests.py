@@ -117,6 +117,7 @@ def delete(
     uid: str = "",
     resource_version: str = "",
     propagation: str = "",
+    grace: int | None = None,
 ) -> Request:
     """Ask for an object's deletion, on condition of its uid and resourceVersion."""
     options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
@@ -125,6 +126,8 @@ def delete(
         options["preconditions"] = {key: value for key, value in guards.items() if value}
     if propagation:
         options["propagationPolicy"] = propagation
+    if grace is not None:
+        options["gracePeriodSeconds"] = grace
     path = kind.path(name, namespace)
     return Request("DELETE", path, kind.resource, body=decoding.encode(options))
 
