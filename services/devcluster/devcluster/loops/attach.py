@@ -5,7 +5,6 @@ says ``attachRequired: false`` need none. A volume is given up only when the nod
 reports it in use, and one for a single node goes to the next node only when the last let go.
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ from devcluster import api as apis
 from devcluster.loops import actions, facts, keyed, names, views
 from devcluster.loops.actions import Action, Again, Create, Delete, Emit, Patch
 from devcluster.loops.facts import Obj
+from devcluster.node import names as agreed
 
 SHARED_MODES = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 DETACH_CHECK = 5.0  # seconds between looks at a volume that waits for another node to let go
@@ -34,14 +34,13 @@ class Seen:
 def attachment_name(volume: Obj, node_name: str) -> str:
     """The name every controller of Kubernetes expects for this attachment."""
     source = volume["spec"]["csi"]
-    text = source["volumeHandle"] + source["driver"] + node_name
-    return "csi-" + hashlib.sha256(text.encode()).hexdigest()
+    return agreed.attachment(source["volumeHandle"], source["driver"], node_name)
 
 
 def unique_name(volume: Obj) -> str:
     """How a node's status names the volume."""
     source = volume["spec"]["csi"]
-    return f"kubernetes.io/csi/{source['driver']}^{source['volumeHandle']}"
+    return agreed.unique_volume(source["driver"], source["volumeHandle"])
 
 
 def needs_attach(driver: Obj | None) -> bool:

@@ -1,0 +1,113 @@
+"""The composition of the node agent, and the order in which it starts and ends."""
+
+import asyncio
+import contextlib
+import ctypes
+import fcntl
+import os
+import pathlib
+
+import bitts
+from bitts.core import logs, process
+from bitts.kube import cache as caches
+from bitts.kube import client as clients
+from bitts.kube import config as configuration
+from bitts.kube import errors, events, reflector
+
+from devcluster.node import membership, model, paths, plugins, pods, records, volumes
+from devcluster.node.options import PROGRAM, Options
+
+CAP_SYS_ADMIN = 21
+SET_CHILD_SUBREAPER = 36
+LEAVE_TIMEOUT = 3.0  # seconds to tell the cluster that the node goes
+
+
+def run(options: Options) -> int:
+    """Run the agent until it is told to stop; pods go on running."""
+    logs.configure(options.logs, PROGRAM)
+    return process.run(lambda running: _main(running, options), PROGRAM)
+
+
+async def _main(running: process.Process, options: Options) -> None:
+    layout = paths.Layout(options.root)
+    lock = await asyncio.to_thread(_take_root, layout)
+    try:
+        config = await configuration.load(options.kubeconfig)
+        agent = f"{PROGRAM}/{bitts.__version__}"
+        async with clients.Client.connect(config, user_agent=agent) as client:
+            await _serve(running, options, layout, client)
+    except configuration.ConfigError as error:
+        raise process.ExitError(1, str(error)) from error
+    finally:
+        os.close(lock)
+
+
+async def _serve(
+    running: process.Process, options: Options, layout: paths.Layout, client: clients.Client
+) -> None:
+    can_mount = await asyncio.to_thread(has_mount_rights)
+    if not can_mount:
+        running.log.warning("Pods will stay pending", reason=pods.NEEDS_ROOT)
+    node = membership.Membership(client, options.name, can_mount=can_mount)
+    drivers, known = plugins.Drivers(), records.Records(layout)
+    cache: caches.Cache[model.Pod] = caches.Cache()
+    recorder = events.EventRecorder(client, PROGRAM)
+    mounter = volumes.Volumes(client, options.name, layout, drivers, known)
+    loop = pods.Pods(pods.Parts(client, cache, known, mounter, node, recorder, layout, can_mount))
+    watched = plugins.Plugins(layout.registry, drivers, node, lambda _: loop.wake())
+    await loop.load()
+    await _join(node)
+    chosen = f"spec.nodeName={options.name}"
+    source = reflector.Reflector(client, model.PODS, cache, field_selector=chosen)
+    running.start("events", recorder.run())
+    running.start("pod watch", source.run())
+    running.start("lease", node.keep_alive())
+    running.start("plugins", watched.run())
+    await cache.synced.wait()
+    running.start("pods", loop.run())
+    running.started()
+    if options.ready_file:
+        await asyncio.to_thread(options.ready_file.write_text, f"{os.getpid()}\n")
+    await running.stopping.wait()
+    await _leave(node, recorder, drivers)
+
+
+async def _join(node: membership.Membership) -> None:
+    try:
+        await node.join()
+    except errors.ApiError as error:
+        raise process.ExitError(1, f"cannot register node {node.name}: {error}") from error
+
+
+async def _leave(
+    node: membership.Membership, recorder: events.EventRecorder, drivers: plugins.Drivers
+) -> None:
+    with contextlib.suppress(errors.ApiError, TimeoutError):
+        async with asyncio.timeout(LEAVE_TIMEOUT):
+            await node.leave()
+    await recorder.flush(1.0)
+    await drivers.close()
+
+
+def _take_root(layout: paths.Layout) -> int:
+    """Make the folders, and hold them: two agents on one folder would undo each other."""
+    for folder in (layout.registry, layout.plugins, layout.pods):
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    lock = os.open(layout.root / ".agent.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        text = f"--root-dir {layout.root} is in use by another node agent"
+        raise process.ExitError(1, text) from None
+    # Containers outlive their starter and are handed to us to reap.
+    ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1)
+    return lock
+
+
+def has_mount_rights(status: pathlib.Path = pathlib.Path("/proc/self/status")) -> bool:
+    """Whether this process may mount (root in a container without privileges may not)."""
+    for line in status.read_text().splitlines():
+        if line.startswith("CapEff:"):
+            return bool(int(line.split()[1], 16) >> CAP_SYS_ADMIN & 1)
+    return False
