@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import pathlib
-import shutil
 import tempfile
 import time
 from collections.abc import AsyncIterator
@@ -68,13 +67,13 @@ async def on_own_stack(plan: scenario.Scenario, console: Console) -> None:
         try:
             outcome = await running.run(options, folders, report, work)
         except asyncio.CancelledError:
-            await asyncio.to_thread(shutil.rmtree, home)
+            await leftovers.delete(home)
             raise
         except Exception:
             board.note(f"logs: {folders.logs}", is_trouble=True)
             raise
         await _prove_gone(folders, board)
-    await asyncio.to_thread(shutil.rmtree, home)
+    await leftovers.delete(home)
     tell_end(outcome, board, omissions, console)
 
 
@@ -127,7 +126,7 @@ async def _sweep_stale(base: pathlib.Path) -> None:
         folders = state.Folders(home / "state", home / "run")
         if await asyncio.to_thread(_is_stale, home, folders):
             await running.clear(folders, keep_data=False)
-            await leftovers.remove(leftovers.Leftovers(folders=(str(home),)))
+            await leftovers.delete(home)
 
 
 def _is_stale(home: pathlib.Path, folders: state.Folders) -> bool:

@@ -6,6 +6,7 @@ device has its root in one of its folders, so the folders are enough to find all
 """
 
 import asyncio
+import contextlib
 import os
 import pathlib
 import re
@@ -139,23 +140,40 @@ def _loop_devices(folders: Sequence[str]) -> list[str]:
     return found
 
 
-async def remove(found: Leftovers) -> None:
-    """End the processes, then unmount, detach and delete, in that order.
+async def end(folders: Sequence[pathlib.Path]) -> Leftovers:
+    """End a stack's processes, then unmount, then detach; return all that had to be removed.
 
-    Raises LeftoverError naming the first thing that does not go.
+    What is there is read anew before each step, since a process that ends in order, or a
+    mount that goes, takes other things along. Raises LeftoverError naming what does not go.
     """
+    found = await asyncio.to_thread(find, folders)
     await _end([pid for pid, _ in found.processes])
-    for target in found.mounts:
+    mounts = (await asyncio.to_thread(find, folders)).mounts
+    for target in mounts:
         await _run("umount", target)
-    for device in found.loop_devices:
+    devices = (await asyncio.to_thread(find, folders)).loop_devices
+    for device in devices:
         await _run("losetup", "--detach", device)
-    for folder in found.folders:
-        try:
-            await asyncio.to_thread(shutil.rmtree, folder)
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise LeftoverError(f"{error.filename}: {error.strerror}; remove it by hand") from error
+    return Leftovers(found.processes, mounts, devices)
+
+
+async def delete(path: pathlib.Path) -> None:
+    """Delete a file or a folder with all that is in it; fine if it is not there.
+
+    Raises LeftoverError naming what cannot be deleted.
+    """
+    try:
+        await asyncio.to_thread(_delete, path)
+    except OSError as error:
+        raise LeftoverError(f"{error.filename}: {error.strerror}; remove it by hand") from error
+
+
+def _delete(path: pathlib.Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 async def _end(pids: Sequence[int]) -> None:

@@ -9,7 +9,6 @@ import contextlib
 import fcntl
 import json
 import os
-import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -186,13 +185,9 @@ async def _sweep(options: stack.Options, folders: state.Folders, report: Report)
             f"{folders.state} holds a cluster with its volumes: continue it with --store sqlite, "
             "or remove it with `bitts down --purge`"
         )
-    found = await asyncio.to_thread(leftovers.find, [folders.state, folders.runtime])
-    things = (*found.processes, *found.mounts, *found.loop_devices)
-    if things:
-        report(
-            supervisor.Notice("bitts", f"removing what an earlier stack left: {len(things)} things")
-        )
-    await clear(folders, keep_data=options.store != "memory")
+    removed = await clear(folders, keep_data=options.store != "memory")
+    for line in removed:
+        report(supervisor.Notice("bitts", f"removed what an earlier stack left: {line}"))
 
 
 def _make_folders(options: stack.Options, folders: state.Folders) -> None:
@@ -207,20 +202,10 @@ async def clear(folders: state.Folders, *, keep_data: bool) -> list[str]:
     The logs stay until the next start, and the lock file for ever, as long as somebody may
     hold it. With ``keep_data`` the cluster's store and the volumes stay too.
     """
-    found = await asyncio.to_thread(leftovers.find, [folders.state, folders.runtime])
-    kernel = leftovers.Leftovers(found.processes, found.mounts, found.loop_devices)
-    await leftovers.remove(kernel)
+    found = await leftovers.end([folders.state, folders.runtime])
     doomed = [folders.runtime]
     if not keep_data:
         doomed += [folders.record, folders.cluster, folders.volumes]
     for path in doomed:
-        await asyncio.to_thread(_remove, path)
-    return kernel.lines()
-
-
-def _remove(path: "os.PathLike[str]") -> None:
-    if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path)
-        return
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
+        await leftovers.delete(path)
+    return found.lines()

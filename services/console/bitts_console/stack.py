@@ -156,7 +156,7 @@ def _node(name: str, folders: Folders) -> Spec:
             f"--ready-file={root / 'ready'}",
         ),
         ready=FileReady(root / "ready"),
-        after=("devcluster",),
+        after=("devcluster", "local-driver"),
     )
 
 
@@ -172,5 +172,5 @@ def _provisioner(options: Options, folders: Folders) -> Spec:
             f"--v={options.verbosity}",
         ),
         ready=SocketReady(introspection_socket(folders, "csi-provisioner")),
-        after=("devcluster",),
+        after=("devcluster", "local-driver"),
     )

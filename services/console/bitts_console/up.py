@@ -129,7 +129,7 @@ async def down(folders: state.Folders, *, purge: bool) -> list[str]:
         kept = await asyncio.to_thread(running.store, folders) == "sqlite" and not purge
         found = await running.clear(folders, keep_data=kept)
         if not kept:
-            await leftovers.remove(leftovers.Leftovers(folders=(str(folders.state),)))
+            await leftovers.delete(folders.state)
         return found
     finally:
         os.close(handle)
