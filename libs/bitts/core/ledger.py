@@ -85,7 +85,8 @@ class Ledger:
     ) -> None:
         self._limits = {Phase.WAITING: waiting, Phase.FINISHED: finished}
         self._clock = clock
-        self._phases: dict[Phase, dict[tuple[str, str], _Record]] = {phase: {} for phase in Phase}
+        self._records: dict[tuple[str, str], _Record] = {}
+        self._order: dict[Phase, dict[tuple[str, str], None]] = {phase: {} for phase in Phase}
         self._sequence = 0
         self._subscriptions: set[Subscription] = set()
 
@@ -99,9 +100,7 @@ class Ledger:
         """Note a decision and tell the subscribers."""
         self._sequence += 1
         made = Decision(self._sequence, self._clock(), loop, key, decision, reason, error)
-        record = self._find(loop, key)
-        if record is None:
-            record = self._move(loop, key, Phase.FINISHED)
+        record = self._records.get((loop, key)) or self._move(loop, key, Phase.FINISHED)
         record.last = made
         record.new_error = error or record.new_error
         for subscription in self._subscriptions:
@@ -126,27 +125,20 @@ class Ledger:
 
     def entry(self, loop: str, key: str) -> Entry | None:
         """Return what is remembered of one object."""
-        record = self._find(loop, key)
+        record = self._records.get((loop, key))
         return None if record is None else _entry(loop, key, record)
 
     def snapshot(self) -> list[Entry]:
         """Return what is remembered of all objects: in work first, then waiting, then finished."""
         return [
-            _entry(loop, key, record)
-            for records in self._phases.values()
-            for (loop, key), record in records.items()
+            _entry(loop, key, self._records[loop, key])
+            for names in self._order.values()
+            for loop, key in names
         ]
 
     def subscribe(self, *, limit: int = 1_000) -> "Subscription":
         """Return a stream of the decisions from now on; unread ones beyond ``limit`` get lost."""
         return Subscription(self._subscriptions, limit)
-
-    def _find(self, loop: str, key: str) -> _Record | None:
-        for records in self._phases.values():
-            record = records.get((loop, key))
-            if record is not None:
-                return record
-        return None
 
     def _conclude(self, loop: str, key: str, phase: Phase) -> _Record:
         record = self._move(loop, key, phase)
@@ -155,20 +147,18 @@ class Ledger:
 
     def _move(self, loop: str, key: str, phase: Phase) -> _Record:
         name = (loop, key)
-        record = None
-        for records in self._phases.values():
-            record = records.pop(name, None)
-            if record is not None:
-                break
+        record = self._records.get(name)
         if record is None:
-            record = _Record()
+            record = self._records[name] = _Record()
+        else:
+            del self._order[record.phase][name]
         record.phase = phase
         record.since = self._clock()
-        kept = self._phases[phase]
-        kept[name] = record
-        limit = self._limits.get(phase)
-        if limit is not None and len(kept) > limit:
-            del kept[next(iter(kept))]
+        kept = self._order[phase]
+        kept[name] = None
+        if len(kept) > self._limits.get(phase, len(kept)):
+            oldest = next(iter(kept))
+            del kept[oldest], self._records[oldest]
         return record
 
 

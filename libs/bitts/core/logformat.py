@@ -53,6 +53,7 @@ class Json(logging.Formatter):
     def __init__(self, program: str) -> None:
         super().__init__()
         self._program = program
+        self._places: dict[str, str] = {}
         self._encoder = json.JSONEncoder(
             separators=(",", ":"), ensure_ascii=False, default=_jsonable, skipkeys=True
         )
@@ -60,9 +61,7 @@ class Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of one record."""
         line: dict[str, object] = {"ts": round(record.created * 1000, 3)}
-        line["caller"] = (
-            f"{os.path.basename(os.path.dirname(record.pathname))}/{record.filename}:{record.lineno}"
-        )
+        line["caller"] = f"{self._place(record.pathname)}:{record.lineno}"
         line["logger"] = _part(record, self._program)
         line["msg"] = record.getMessage()
         if record.levelno < logging.ERROR:
@@ -70,6 +69,12 @@ class Json(logging.Formatter):
         for key, value in _fields(record).items():
             line[f"{key}_" if key in line else key] = _finite(value)
         return self._encoder.encode(line) + "\n"
+
+    def _place(self, path: str) -> str:
+        place = self._places.get(path)
+        if place is None:
+            place = self._places[path] = "/".join(path.split("/")[-2:])
+        return place
 
 
 class VerbosityByFile(logging.Filter):

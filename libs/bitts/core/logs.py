@@ -142,6 +142,7 @@ def configure(options: LogOptions, program: str, *, descriptor: int = 2) -> None
     for old in [each for each in root.handlers if isinstance(each, _Handler)]:
         root.removeHandler(old)
     root.addHandler(handler)
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # not shown
     logging.getLogger(_ROOT).setLevel(logging.INFO - min(deepest, _DEEPEST))
     root.setLevel(logging.INFO if options.verbosity >= _LIBRARIES_FROM else logging.WARNING)
     logging.captureWarnings(capture=True)

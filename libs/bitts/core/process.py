@@ -67,6 +67,15 @@ class Process:
         self._tasks.append(task)
         return task
 
+    def fail(self, error: ExitError) -> None:
+        """End the process with ``error`` from a callback, which has nobody to raise it to."""
+
+        async def end() -> None:
+            raise error
+
+        if not self.stopping.is_set():
+            self.start("fault", end())
+
     def stop(self, reason: str) -> None:
         """Ask ``main`` to end; ``reason`` is logged. Asking again changes nothing."""
         if self.stopping.is_set():

@@ -129,6 +129,21 @@ class TestTasks:
 
         assert self.exit_code(work(), []) == 9
 
+    def test_a_callback_may_end_the_process(self) -> None:
+        async def main(running: process.Process) -> None:
+            lost = process.ExitError(4, "driver lost")
+            asyncio.get_running_loop().call_soon(running.fail, lost)
+            await until_cancelled()
+
+        assert process.run(main, "example") == 4
+
+    def test_a_callback_changes_nothing_while_stopping(self) -> None:
+        async def main(running: process.Process) -> None:
+            running.stop("enough")
+            running.fail(process.ExitError(4, "driver lost"))
+
+        assert process.run(main, "example") == 0
+
     def test_of_several_faults_the_one_with_an_exit_code_counts(self) -> None:
         async def work() -> None:
             raise process.ExitError(9, "leadership lost")
