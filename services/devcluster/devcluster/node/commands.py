@@ -38,6 +38,7 @@ def build(
         groups=groups,
         log=str(layout.log(pod.uid, name)),
         hostname=(pod.spec.get("hostname") or pod.name)[:63],
+        last_words=container.get("terminationMessagePath") or "/dev/termination-log",
     )
 
 

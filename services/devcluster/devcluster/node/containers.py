@@ -54,6 +54,7 @@ class Command:
     groups: Sequence[int]
     log: str
     hostname: str
+    last_words: str
 
 
 class Containers:

@@ -28,6 +28,7 @@ DETACH = 2
 HOST_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc")
 HOST_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+LAST_WORDS_LIMIT = 4096  # bytes of a termination message, as in the Kubernetes API
 START_ERROR = 128  # exit code of a command that could not be started, as container runtimes use
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -116,7 +117,9 @@ def _init(spec: dict[str, Any], folder_path: str, folder: int, go: int, told: in
         for source, target in ((null, 0), (log, 1), (log, 2)):
             os.dup2(source, target)
         _enter_root(spec, f"{folder_path}/root")
+        _offer_last_words(spec["last_words"])
         code = _supervise(spec, told)
+        message = _last_words(spec["last_words"])
     except BaseException as error:  # noqa: BLE001 - whatever it is, the agent must learn of it
         message = str(error) or type(error).__name__
         os.write(told, message.encode())
@@ -126,6 +129,25 @@ def _init(spec: dict[str, Any], folder_path: str, folder: int, go: int, told: in
         {"attempt": spec["attempt"], "code": code, "message": message, "finished": time.time()},
     )
     os._exit(0)
+
+
+def _offer_last_words(path: str) -> None:
+    """Put an empty file where the command, whoever it runs as, may leave a message."""
+    pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o666))
+
+
+def _last_words(path: str) -> str:
+    """What the command left there; nothing if it made something else of the file."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return ""
+    try:
+        regular = stat.S_ISREG(os.fstat(handle).st_mode)
+        return os.read(handle, LAST_WORDS_LIMIT).decode(errors="replace") if regular else ""
+    finally:
+        os.close(handle)
 
 
 def _supervise(spec: dict[str, Any], told: int) -> int:
