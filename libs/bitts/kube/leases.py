@@ -162,8 +162,10 @@ class LeaderElection:
                 return
 
     async def _renew_once(self) -> None:
-        while not await self._attempt() and self.holder in ("", self.identity):
-            await asyncio.sleep(self._options.retry_period)  # noqa: ASYNC110 - polls a server
+        while True:
+            if await self._attempt() or self.holder not in ("", self.identity):
+                return
+            await asyncio.sleep(self._options.retry_period)
 
     async def _attempt(self) -> bool:
         """Try once to acquire or to renew."""
