@@ -58,6 +58,7 @@ class Process:
         self._group = tasks
         self._main = main
         self._tasks: list[asyncio.Task[None]] = []
+        self._signals = 0
         self._last_resort: threading.Timer | None = None
 
     def start(self, name: str, work: Coroutine[object, object, object]) -> asyncio.Task[None]:
@@ -96,6 +97,11 @@ class Process:
         except ExitError:
             self._limit()
             raise
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and not task.cancelling():  # raised, not asked for
+                raise self._fault(f"{name} was cancelled from within") from None
+            raise
         except Exception as error:
             self.log.exception("Task failed", task=name)
             raise self._fault(f"{name} failed: {str(error) or type(error).__name__}") from error
@@ -126,10 +132,11 @@ class Process:
             task.cancel()
 
     def _signalled(self, number: signal.Signals) -> None:
-        if self.stopping.is_set():
+        if self._signals:
             self.log.warning("Second signal, exiting at once", signal=number.name)
             logs.flush()
             os._exit(1)
+        self._signals += 1
         self.stop(f"received {number.name}")
 
     def _release(self) -> None:

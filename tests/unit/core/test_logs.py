@@ -172,6 +172,13 @@ class TestJson:
         assert record["err"] == "no space"
         assert "v" not in record
 
+    def test_the_caller_is_the_same_place_again(self, reader: Reader) -> None:
+        reader.configure(format="json")
+        for _ in range(2):
+            log.info("x")
+        first, second = (json.loads(line)["caller"] for line in reader.lines())
+        assert first == second
+
     def test_a_warning_is_information(self, reader: Reader) -> None:
         reader.configure(format="json")
         log.warning("x")

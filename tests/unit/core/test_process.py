@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 from bitts.core import process
-from support import processes
+from support import processes, waiting
 
 
 @pytest.fixture(autouse=True)
@@ -123,6 +123,13 @@ class TestTasks:
         assert self.exit_code(work(), []) == 1
         assert "ended although the process goes on" in str(fields(caplog.records[-1])["err"])
 
+    def test_one_that_cancels_itself_is_a_fault(self, caplog: pytest.LogCaptureFixture) -> None:
+        async def work() -> None:
+            raise asyncio.CancelledError
+
+        assert self.exit_code(work(), []) == 1
+        assert "cancelled from within" in str(fields(caplog.records[-1])["err"])
+
     def test_one_may_name_the_exit_code(self) -> None:
         async def work() -> None:
             raise process.ExitError(9, "leadership lost")
@@ -192,6 +199,15 @@ def test_a_signal_asks_main_to_end(number: signal.Signals) -> None:
     async def main(running: process.Process) -> None:
         os.kill(os.getpid(), number)
         await running.stopping.wait()
+
+    assert process.run(main, "example") == 0
+
+
+def test_the_first_signal_never_kills_a_process_that_is_already_ending() -> None:
+    async def main(running: process.Process) -> None:
+        running.stop("enough")
+        os.kill(os.getpid(), signal.SIGTERM)
+        await waiting.until(lambda: running._signals, "arrival of the signal")
 
     assert process.run(main, "example") == 0
 
