@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import socket
+from typing import Any
 
 from aiohttp import web
 from bitts.core import logs
@@ -51,10 +52,10 @@ class Embedded:
     async def _listen(
         self, stack: contextlib.AsyncExitStack, server: Server, credentials: tls.Credentials
     ) -> int:
-        def make(*arguments: object) -> web.BaseRequest:
-            return web.BaseRequest(*arguments, client_max_size=bodies.MAXIMUM)  # type: ignore[arg-type]
-
-        http = web.Server(server.handle, request_factory=make, access_log=None)
+        # A client that leaves cancels its handler, so an idle watch ends with it.
+        http = web.Server(
+            server.handle, request_factory=_request, handler_cancellation=True, access_log=None
+        )
         runner = web.ServerRunner(http, shutdown_timeout=_SHUTDOWN)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
@@ -71,6 +72,13 @@ class Embedded:
         ready = {"server": url, "kubeconfig": str(kubeconfig.resolve()), "pid": os.getpid()}
         tls.write_private(directory / "ready.json", json.dumps(ready) + "\n")
         _log.info("Ready", server=url, kubeconfig=str(kubeconfig))
+
+
+def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
+    loop = asyncio.get_running_loop()
+    return web.BaseRequest(
+        message, payload, protocol, writer, task, loop, client_max_size=bodies.MAXIMUM
+    )
 
 
 def _bind(port: int) -> socket.socket:

@@ -12,6 +12,9 @@ from devcluster.resources import Object, Registry, Resource
 KUBERNETES_VERSION = "v1.37.2"
 """The behaviour that we follow, and what clients see as the server's version."""
 
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+"""Media type by which clients recognise the aggregated form."""
+
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 
 

@@ -34,6 +34,7 @@ class Answer:
 
     data: bytes
     code: int = 200
+    content_type: str = "application/json"
 
 
 class Handlers:
@@ -260,4 +261,5 @@ def _delete_options(call: Call, body: Body) -> DeleteOptions:
 
 def response(answer: Answer) -> web.Response:
     """Return an HTTP response around a JSON answer."""
-    return web.Response(body=answer.data, status=answer.code, content_type="application/json")
+    headers = {"Content-Type": answer.content_type}
+    return web.Response(body=answer.data, status=answer.code, headers=headers)

@@ -16,6 +16,7 @@ from devcluster.handlers import Answer, Body, Handlers, response
 from devcluster.requests import Call
 from devcluster.resources import Object
 from devcluster.store import encode
+from devcluster.watch import Watch
 
 _log = logs.get("apiserver")
 _DROPPED = 0
@@ -30,7 +31,7 @@ class Server:
         self._authorization = f"Bearer {token}".encode()
         self._faults = Faults()
         self._counters = Counters()
-        self._watching: set[web.BaseRequest] = set()
+        self._watching: set[asyncio.Transport] = set()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request; never raises."""
@@ -97,17 +98,22 @@ class Server:
     ) -> web.StreamResponse:
         accept = request.headers.get("Accept", "")
         if call.verb == "watch":
-            watch = self._handlers.watch(call, accept)
-            self._watching.add(request)
-            try:
-                return await watch.run(request)
-            finally:
-                self._watching.discard(request)
+            return await self._watch(self._handlers.watch(call, accept), request)
         data = await request.read() if request.can_read_body else b""
         content_type = request.headers.get("Content-Type", "")
         answer = self._handlers.answer(call, Body(data, content_type, accept, about.user_agent))
         await self._api.store.settled(self._api.store.revision)
         return response(answer)
+
+    async def _watch(self, watch: Watch, request: web.BaseRequest) -> web.StreamResponse:
+        transport = request.transport
+        if transport is None:
+            raise ConnectionResetError("the client has left")
+        self._watching.add(transport)
+        try:
+            return await watch.run(request)
+        finally:
+            self._watching.discard(transport)
 
     # ---- everything else
 
@@ -120,6 +126,8 @@ class Server:
         document = discovery_document(self._api, path, request.headers.get("Accept", ""))
         if document is None:
             raise errors.no_such_path()
+        if document.get("kind") == "APIGroupDiscoveryList":
+            return Answer(encode(document), content_type=discovery.AGGREGATED)
         return Answer(encode(document))
 
     async def _admin(self, request: web.BaseRequest) -> Answer:
@@ -130,9 +138,8 @@ class Server:
             case ("DELETE", "/-/faults"):
                 self._faults.clear()
             case ("POST", "/-/watches/drop"):
-                for watching in list(self._watching):
-                    if watching.transport is not None:
-                        watching.transport.abort()
+                for transport in list(self._watching):
+                    transport.abort()
             case ("POST", "/-/history/expire"):
                 for collection in self._api.store.collections():
                     collection.expire()
