@@ -15,7 +15,7 @@ CLAIM, VOLUME = names.CLAIMS, names.VOLUMES
 
 def decide(it: Obj, **more: Any) -> list[Action]:
     seen: Obj = {"named": None, "candidates": (), "storage_class": storage_class()}
-    seen |= {"default_class": None, "waited": 0.0, "now": NOW}
+    seen |= {"default_class": "", "waited": 0.0, "now": NOW}
     return binder.decide_claim(binder.ClaimSeen(it, **(seen | more)))
 
 
@@ -154,21 +154,12 @@ def test_late_binding_is_provisioned_once_a_node_is_selected() -> None:
 
 def test_the_default_class_is_given_to_claims_without_one() -> None:
     classless = claim(storageClassName=None)
-    assert decide(classless, default_class=storage_class()) == [
+    assert decide(classless, default_class="fast") == [
         Patch(CLAIM, "ns/c", {"spec": {"storageClassName": "fast"}})
     ]
-    (event,) = decide(claim(storageClassName=""), default_class=storage_class())
+    (event,) = decide(claim(storageClassName=""), default_class="fast")
     assert isinstance(event, Emit)
     assert event.reason == "FailedBinding"
-
-
-def test_the_newest_default_class_counts() -> None:
-    mark = {names.CLASS_IS_DEFAULT: "true"}
-    old = storage_class("a", annotations=mark)
-    new = storage_class("b", annotations=mark, creationTimestamp="2026-02-02T00:00:00Z")
-    plain = storage_class("c", creationTimestamp="2026-03-02T00:00:00Z")
-    assert binder.default_class([old, new, plain]) is new
-    assert binder.default_class([plain]) is None
 
 
 @pytest.mark.parametrize(

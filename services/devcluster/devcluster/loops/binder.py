@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from devcluster import api as apis
-from devcluster import metadata
+from devcluster import admission, metadata
 from devcluster.loops import actions, facts, keyed, matching, names, views
 from devcluster.loops.actions import Action, Again, Emit, Patch
 from devcluster.loops.facts import Obj
@@ -26,7 +26,7 @@ class ClaimSeen:
     named: Obj | None  # the volume in spec.volumeName
     candidates: Sequence[Obj]  # volumes reserved for it, and free ones of its class
     storage_class: Obj | None
-    default_class: Obj | None
+    default_class: str  # its name, empty if there is none
     waited: float  # seconds since a provisioner was asked, as far as this process knows
     now: str
 
@@ -47,8 +47,8 @@ def decide_claim(seen: ClaimSeen) -> list[Action]:
     if seen.claim["spec"].get("volumeName"):
         return _claim_with_name(seen)
     if _lacks_class(seen.claim) and seen.default_class:
-        chosen = seen.default_class["metadata"]["name"]
-        return [Patch(names.CLAIMS, facts.key(seen.claim), {"spec": {"storageClassName": chosen}})]
+        body: Obj = {"spec": {"storageClassName": seen.default_class}}
+        return [Patch(names.CLAIMS, facts.key(seen.claim), body)]
     return _unbound_claim(seen)
 
 
@@ -250,13 +250,6 @@ def _lacks_class(claim: Obj) -> bool:
     return not declared and claim["spec"].get("storageClassName") is None
 
 
-def default_class(classes: Sequence[Obj]) -> Obj | None:
-    """The default class: the newest of several, by name among equals."""
-    marked = [c for c in classes if facts.annotation(c, names.CLASS_IS_DEFAULT) == "true"]
-    by_name = sorted(marked, key=lambda c: str(c["metadata"]["name"]))
-    return max(by_name, key=lambda c: str(c["metadata"]["creationTimestamp"]), default=None)
-
-
 class Binder:
     """Feeds claims (``ns/name``) and volumes (``name``) through one queue."""
 
@@ -322,7 +315,7 @@ class Binder:
             named=volumes.get(claim["spec"].get("volumeName") or ""),
             candidates=[*volumes.by("claim", key), *volumes.by("free_class", class_name)],
             storage_class=classes.get(class_name),
-            default_class=default_class(classes.all()),
+            default_class=admission.default_class(classes.all()),
             waited=self._waited(claim),
             now=metadata.now(),
         )
