@@ -9,8 +9,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from devcluster import api as apis
 from devcluster import admission, metadata
+from devcluster import api as apis
 from devcluster.loops import actions, facts, keyed, matching, names, views
 from devcluster.loops.actions import Action, Again, Emit, Patch
 from devcluster.loops.facts import Obj
