@@ -14,14 +14,13 @@ import subprocess
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aiohttp
+from bitts.kube import client as clients
+from bitts.kube import config
 
 from support import leaks, processes, servers, waiting
-
-if TYPE_CHECKING:
-    from bitts.kube.client import Client
 
 SOCKET_PATH_LIMIT = 107
 _numbers = itertools.count(1)
@@ -91,7 +90,7 @@ class Cluster:
         self.directory = short_directory()
         self._stack = contextlib.AsyncExitStack()
         self._session: aiohttp.ClientSession | None = None
-        self._client: Client | None = None
+        self._client: clients.Client | None = None
 
     async def __aenter__(self) -> "Cluster":
         self._session = await self._stack.enter_async_context(self.server.session())
@@ -112,13 +111,11 @@ class Cluster:
         """Path of the kubeconfig with all rights."""
         return self.server.access.kubeconfig
 
-    async def client(self, *, user_agent: str = servers.USER_AGENT) -> "Client":
+    async def client(self, *, user_agent: str = servers.USER_AGENT) -> clients.Client:
         """Return this test's ``bitts.kube`` client, connected on first use."""
-        from bitts.kube import client, config  # only tests that ask for it load it
-
         if self._client is None:
             resolved = await config.load(str(self.kubeconfig))
-            connecting = client.Client.connect(resolved, user_agent=user_agent)
+            connecting = clients.Client.connect(resolved, user_agent=user_agent)
             self._client = await self._stack.enter_async_context(connecting)
         return self._client
 
@@ -158,8 +155,9 @@ class Cluster:
     async def faults(self, *, match: Mapping[str, str], action: str, **more: object) -> None:
         """Make matching requests fail from now on (``action``: status, delay, drop, drop_after).
 
-        ``more``: code, retryAfter, delay, times, as the admin endpoint takes them. Removed
-        when the test ends.
+        ``match`` may name verb, resource (``storageclasses.storage.k8s.io``, with a slash and
+        the subresource where there is one) and userAgent; ``more``: code, retryAfter, delay,
+        times, as the admin endpoint takes them. Removed when the test ends.
         """
         await self.request("POST", "/-/faults", {"match": match, "action": action, **more})
 
