@@ -128,8 +128,9 @@ def _provision(
         return _unplaceable(claim, f"error generating accessibility requirements: {error}")
     except drafts.RefusedError as error:
         verdict = Verdict.FINAL if error.is_final else Verdict.UNREACHED
-        text = str(error)
-        return [model.Conclude(drafts.reference(claim), verdict, text), RetryLater(text)]
+        text, ref = str(error), drafts.reference(claim)
+        concluded = model.Conclude(ref, verdict, text, awaits_nodes=error.awaits_nodes)
+        return [concluded, RetryLater(text)]
     plan: list[model.ClaimAction] = []
     if seen.past.finished:
         plan.append(model.ConfirmClaim(draft.claim, "it was provisioned before and looks unbound"))

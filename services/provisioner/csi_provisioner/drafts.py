@@ -21,12 +21,13 @@ class RefusedError(Exception):
     """The claim cannot be provisioned as it is; the text is meant for its owner.
 
     ``is_final`` is upstream's distinction: without it the failure says nothing about what an
-    earlier attempt has come to.
+    earlier attempt has come to. ``awaits_nodes``: another node may cure it.
     """
 
-    def __init__(self, message: str, *, is_final: bool = True) -> None:
+    def __init__(self, message: str, *, is_final: bool = True, awaits_nodes: bool = False) -> None:
         super().__init__(message)
         self.is_final = is_final
+        self.awaits_nodes = awaits_nodes
 
 
 def selected_node(claim: PersistentVolumeClaim) -> str:
@@ -135,7 +136,7 @@ def _requirement(
         raise
     except topology.TopologyError as error:
         text = f"error generating accessibility requirements: {error}"
-        raise RefusedError(text, is_final=False) from None
+        raise RefusedError(text, is_final=False, awaits_nodes=True) from None
 
 
 def _secrets(

@@ -208,7 +208,10 @@ class UnselectNode:
 
 @dataclass(frozen=True, slots=True)
 class Conclude:
-    """Remember, count and report what the attempt came to. ``reason`` is the event's text."""
+    """Remember, count and report what the attempt came to; ``reason`` is the event's text.
+
+    With ``awaits_nodes`` a node's registration may help, so it wakes the claim.
+    """
 
     claim: ClaimRef
     verdict: Verdict
@@ -216,6 +219,7 @@ class Conclude:
     draft: Draft | None = None
     created: Created | None = None
     held_for: str = ""
+    awaits_nodes: bool = False
 
 
 ClaimAction = (

@@ -1,0 +1,24 @@
+"""csi-provisioner: parse flags, run the app, nothing else."""
+
+import os
+import sys
+
+import bitts
+
+from csi_provisioner import names, options
+
+
+def main() -> int:
+    """Run the program; the return value is its exit code."""
+    flags = options.Flags(bitts.__version__)
+    chosen = flags.set.resolve(sys.argv[1:], lambda values: flags.options(values, os.environ))
+    # Only now: --version and --help must not wait for asyncio and the clients to load.
+    from bitts.core import process
+
+    from csi_provisioner import app
+
+    return process.run(lambda running: app.main(running, chosen), names.PROGRAM)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""What the process answers: metrics and health over HTTP, and its reasons over a unix socket.
+
+Neither may keep it from its work: without a folder for the socket there is a warning only.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import bitts
+from bitts.core.process import Process
+from bitts.core.serving import HttpServer
+from bitts.kube.leases import LeaderElection
+from bitts.rpc import introspection
+from bitts.rpc.health import Health
+from bitts.rpc.introspection import Figure, Finding, Role
+from bitts.rpc.server import Server
+
+from csi_provisioner import names
+from csi_provisioner.leading import Leading, Ties
+
+
+class Answers:
+    """The two servers."""
+
+    def __init__(self, ties: Ties, leading: Leading, election: LeaderElection | None) -> None:
+        self._ties = ties
+        self._leading = leading
+        self._election = election
+        self._http = _http(ties, leading, election)
+        path = ties.options.sidecar.introspection_socket
+        self._server = Server([self._introspection(), Health()], path)
+
+    async def start(self, process: Process) -> None:
+        """Serve. Raises ExitError if the HTTP address cannot be bound."""
+        if self._http is not None:
+            await self._http.start()
+        try:
+            await self._server.start()
+        except (OSError, ValueError) as error:
+            hint = "set --introspection-socket to a path that can be written"
+            path = self._server.socket_path
+            process.log.warning("Introspection is off", err=error, path=path, hint=hint)
+
+    async def stop(self) -> None:
+        """Stop serving."""
+        await self._server.stop(grace=0.5)
+        if self._http is not None:
+            await self._http.stop()
+
+    def _introspection(self) -> introspection.Introspection:
+        return introspection.Introspection(
+            introspection.Sources(
+                program=names.PROGRAM,
+                version=bitts.__version__,
+                ledger=self._leading.ledger,
+                queues=self._leading.queues,
+                figures=self._figures,
+                role=self._role,
+                explain=self._explain,
+            )
+        )
+
+    def _role(self) -> tuple[Role, str]:
+        if self._election is None:
+            return Role.ALONE, ""
+        role = Role.LEADING if self._election.is_leader else Role.WAITING
+        return role, self._election.holder
+
+    def _explain(self, key: str) -> Iterator[Finding]:
+        for step, reason in self._leading.plan_of(key):
+            waits = step in ("WaitFor", "RetryLater", "Conclude")
+            yield Finding(subject=key, text=f"{step}: {reason}", blocks=waits)
+
+    def _figures(self) -> Iterable[Figure]:
+        pacing, caches = self._ties.client.pacing.figures(), self._leading.caches
+        events, journal = self._ties.recorder.figures(), self._ties.journal
+        found = [
+            ("pacing", "requests in flight", pacing.in_flight),
+            ("pacing", "limit", pacing.limit),
+            ("pacing", "waiting", pacing.waiting_user),
+            ("pacing", "events waiting", pacing.waiting_late),
+            ("pacing", "overloads", pacing.overloads),
+            ("events", "emitted", events.emitted),
+            ("events", "written", events.written),
+            ("events", "failed", events.failed),
+            ("events", "waiting", events.waiting),
+            ("cache", "claims", len(caches.claims)),
+            ("cache", "volumes", len(caches.volumes)),
+            ("cache", "classes", len(caches.classes)),
+            ("intents", "open", journal.depth),
+            ("intents", "commits", journal.figures.commits),
+            ("intents", "failures", journal.figures.failures),
+            ("intents", "unprotected", journal.figures.unprotected),
+        ]
+        return [Figure(area=area, name=name, value=float(value)) for area, name, value in found]
+
+
+def _http(ties: Ties, leading: Leading, election: LeaderElection | None) -> HttpServer | None:
+    http = ties.options.sidecar.http
+    if not http.endpoint:
+        return None
+    server = HttpServer(http.endpoint, flag=http.flag)
+    server.metrics(http.metrics_path, ties.registry)
+    if election is not None and not http.legacy:
+        server.leader_election(election.healthy)
+    if http.profiling:
+        server.dumps(queues=leading.queues, ledger=leading.ledger)
+    return server
