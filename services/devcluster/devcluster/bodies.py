@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from devcluster import errors, requests
+from devcluster import errors, protobuf, requests
 from devcluster.resources import Object, Resource
 from devcluster.store import decode
 
@@ -28,7 +28,9 @@ def media_type(header: str) -> str:
 
 
 def value(data: bytes, kind: str) -> Any:
-    """Decode a JSON or YAML body; raises ApiError 400, 415."""
+    """Decode a JSON, YAML or protobuf body; raises ApiError 400, 415."""
+    if kind == PROTOBUF:
+        return protobuf.decode(data)
     try:
         if kind in ("application/yaml", APPLY_PATCH) and not data.lstrip().startswith(b"{"):
             return yaml.safe_load(data)
