@@ -14,11 +14,11 @@ import urllib.parse
 import urllib.request
 
 from bitts.kube import credentials as credential_sources
-from bitts.kube import kubeconfig
+from bitts.kube import errors, kubeconfig
 
 SERVICE_ACCOUNT = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
-ConfigError = kubeconfig.ConfigError
+ConfigError = errors.ConfigError
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

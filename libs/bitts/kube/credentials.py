@@ -12,10 +12,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 from bitts.core import logs
+from bitts.kube import execplugin
+from bitts.kube.errors import ConfigError
 
 TOKEN_REFRESH_INTERVAL = 60.0
 _RUN_AGAIN_INTERVAL = 10.0
-_PLUGIN_TIMEOUT = 60.0
+_EARLY = 60.0
 
 _log = logs.get("kube.credentials")
 
@@ -95,50 +97,50 @@ class TokenFile:
 
 
 class ExecPlugin:
-    """A credential plugin's token, asked for again when it is about to expire.
-
-    ``run`` executes the plugin if the token's end is near and returns the header;
-    ``forget`` makes the next run unconditional.
-    """
+    """A credential plugin's token, asked for again shortly before it ends."""
 
     def __init__(
         self,
-        value: str | None,
-        run: Callable[[], str | None],
-        forget: Callable[[], None],
+        run: Callable[[], execplugin.ExecCredential],
+        first: execplugin.ExecCredential,
         *,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        self._value = value
+        """``run`` blocks and may raise; ``clock`` is in Unix seconds, as expiry is."""
         self._run = run
-        self._forget = forget
         self._clock = clock
-        # Tokens that live shorter than the renewal margin must not cost a process a request.
-        self._due = clock() + _RUN_AGAIN_INTERVAL
         self._lock = asyncio.Lock()
+        self._asked = clock()
+        self._credential = first
 
     async def header(self) -> str | None:
         """The token; the plugin is asked at most every ten seconds."""
-        if self._clock() >= self._due:
+        if self._is_due():
             async with self._lock:
-                if self._clock() >= self._due:
+                if self._is_due():
                     await self._ask()
-        return self._value
+        token = self._credential.token
+        return f"Bearer {token}" if token else None
 
     async def renew(self) -> bool:
         """Run the plugin now, unless it ran within the last ten seconds."""
-        if self._clock() < self._due:
-            return False
-        before = self._value
+        before = self._credential.token
         async with self._lock:
-            self._forget()
-            await self._ask()
-        return self._value != before
+            if self._may_ask():
+                await self._ask()
+        return self._credential.token != before
+
+    def _is_due(self) -> bool:
+        expires = self._credential.expires
+        return expires is not None and self._clock() >= expires - _EARLY and self._may_ask()
+
+    def _may_ask(self) -> bool:
+        # A token that lives shorter than the margin must not cost a process a request.
+        return self._clock() >= self._asked + _RUN_AGAIN_INTERVAL
 
     async def _ask(self) -> None:
-        self._due = self._clock() + _RUN_AGAIN_INTERVAL
+        self._asked = self._clock()
         try:
-            async with asyncio.timeout(_PLUGIN_TIMEOUT):
-                self._value = await asyncio.to_thread(self._run)
-        except Exception as error:  # noqa: BLE001 - whatever a foreign program does to us
+            self._credential = await asyncio.to_thread(self._run)
+        except ConfigError as error:
             _log.error("Credential plugin failed, the last token stays", err=error)

@@ -25,6 +25,10 @@ from typing import Any
 import msgspec
 
 
+class ConfigError(Exception):
+    """The configuration cannot be used; the text names file, context, field and remedy."""
+
+
 class ApiError(Exception):
     """A request failed; ``status`` is the HTTP status, 0 when there was no answer."""
 

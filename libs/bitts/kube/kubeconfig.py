@@ -9,24 +9,22 @@ import binascii
 import dataclasses
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 import yaml
 
 from bitts.kube import credentials as credential_sources
+from bitts.kube import execplugin
 from bitts.kube import lean as _lean  # noqa: F401 - makes the imports below small
+from bitts.kube.errors import ConfigError
 
 # isort: split
 from kubernetes_asyncio.client.configuration import Configuration
 from kubernetes_asyncio.config import kube_config
 from kubernetes_asyncio.config.config_exception import ConfigException
 
-_PLUGIN_TIMEOUT = 60.0
-
-
-class ConfigError(Exception):
-    """The configuration cannot be used; the text names file, context, field and remedy."""
+_PROVIDER_TIMEOUT = 60.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,7 +48,7 @@ class Found:
 class _Section:
     """A context's cluster or user, and the file it stands in."""
 
-    values: Mapping[str, Any]
+    values: dict[str, Any]
     file: str
     where: str
 
@@ -64,17 +62,18 @@ def read(paths: str, source: str) -> Found:
     context, cluster, user = _resolve(merged, paths)
     _check(cluster, user)
     origin = f"{context.file}, {context.where}"
+    source_of_tokens = _run_plugin(cluster, user) if "exec" in user.values else None
     settings = Configuration()
     try:
         loader = kube_config.KubeConfigLoader(merged, config_base_path=None)
-        asyncio.run(asyncio.wait_for(loader.load_and_set(settings), _PLUGIN_TIMEOUT))
+        _complete(loader.load_and_set(settings), waits="auth-provider" in user.values)
     except (ConfigException, OSError, ValueError, RuntimeError) as error:
         reason = str(error) or type(error).__name__
         raise ConfigError(f"{origin}: {user.where}: {reason}") from error
     return Found(
         server=str(settings.host),
         origin=origin,
-        credentials=_credentials(loader, settings, user),
+        credentials=source_of_tokens or _credentials(settings, user),
         namespace=str(context.values.get("namespace") or ""),
         ca_file=settings.ssl_ca_cert,
         cert_file=settings.cert_file,
@@ -182,28 +181,41 @@ def _check_data(section: _Section, name: str) -> None:
         ) from error
 
 
-def _credentials(
-    loader: kube_config.KubeConfigLoader, settings: Configuration, user: _Section
-) -> credential_sources.Credentials:
+def _complete(loading: Coroutine[Any, Any, None], *, waits: bool) -> None:
+    """Run kubernetes_asyncio's loading, which waits for nothing but an auth provider."""
+    if waits:
+        asyncio.run(asyncio.wait_for(loading, _PROVIDER_TIMEOUT))
+        return
+    try:
+        loading.send(None)
+    except StopIteration:
+        return
+    loading.close()
+    raise RuntimeError("the kubeconfig asks for something that needs an event loop")
+
+
+def _run_plugin(cluster: _Section, user: _Section) -> credential_sources.ExecPlugin:
+    """Run the user's plugin, and put what it gives into the user's section."""
+    plugin = execplugin.Plugin(
+        spec=user.values["exec"] or {},
+        cluster=cluster.values,
+        folder=pathlib.Path(user.file).parent,
+        where=f"{user.file}: {user.where}",
+    )
+    first = plugin.run()
+    del user.values["exec"]
+    if first.certificate:
+        for name, text in (("certificate", first.certificate), ("key", first.key)):
+            user.values[f"client-{name}-data"] = base64.b64encode(text.encode()).decode()
+    return credential_sources.ExecPlugin(plugin.run, first)
+
+
+def _credentials(settings: Configuration, user: _Section) -> credential_sources.Credentials:
     value: str | None = settings.api_key.get("BearerToken")
-    if "exec" in user.values:
-        return credential_sources.ExecPlugin(
-            value, lambda: _run_plugin(loader), lambda: _forget_expiry(loader)
-        )
     file = user.values.get("tokenFile")
     if file and not user.values.get("token"):
         return credential_sources.TokenFile(pathlib.Path(user.file).parent / str(file))
     return credential_sources.Fixed(value.strip() if value else None)
-
-
-def _run_plugin(loader: kube_config.KubeConfigLoader) -> str | None:
-    asyncio.run(asyncio.wait_for(loader.load_from_exec_plugin(), _PLUGIN_TIMEOUT))
-    return getattr(loader, "token", None)
-
-
-def _forget_expiry(loader: kube_config.KubeConfigLoader) -> None:
-    if hasattr(loader, "exec_plugin_expiry"):
-        del loader.exec_plugin_expiry
 
 
 def _impersonation(user: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

@@ -45,7 +45,10 @@ class Permit:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Figures:
-    """How pacing stands: for introspection and metrics. Times in seconds."""
+    """How pacing stands: for introspection and metrics. Times in seconds.
+
+    ``in_flight`` leaves out the URGENT requests, which nothing limits.
+    """
 
     mode: str
     limit: float
@@ -150,10 +153,11 @@ class Pacing:
     def _release(self, held: Permit) -> None:
         now = self._now()
         self._overloads += held.overloaded
-        self._limiter.finished(
-            held.granted_at, now, in_flight=self._in_flight, overloaded=held.overloaded
-        )
-        self._in_flight -= 1
+        if held.lane is not Lane.URGENT:
+            self._limiter.finished(
+                held.granted_at, now, in_flight=self._in_flight, overloaded=held.overloaded
+            )
+            self._in_flight -= 1
         self._late_in_flight -= held.lane is Lane.LATE
         if held.retry_after is not None:
             pause = min(held.retry_after, _LONGEST_PAUSE)
@@ -161,7 +165,7 @@ class Pacing:
         self._pump()
 
     def _grant(self, lane: Lane, now: float) -> Permit:
-        self._in_flight += 1
+        self._in_flight += lane is not Lane.URGENT
         self._granted += 1
         if lane is Lane.LATE:
             self._late_in_flight += 1
