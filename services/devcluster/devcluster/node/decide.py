@@ -43,7 +43,9 @@ def decide(seen: Seen) -> list[Step]:
     report = _report(seen, pod)
     if lifecycle.phase(seen, pod) in FINISHED:
         return [*report, *_release(seen)]
-    return [*report, *_run(seen, pod)]
+    steps = _run(seen, pod)
+    soon = any(isinstance(step, Start) for step in steps) and not seen.problem
+    return steps if soon else [*report, *steps]  # one write less: the next pass reports the start
 
 
 def settle(seen: Seen, outcome: Done[Action] | Failed[Action]) -> Sequence[Step]:
