@@ -42,7 +42,7 @@ generate: $(STAMP) ## compile libs/proto into the generated packages
 	@$(BIN)/python scripts/generate.py
 
 bench: $(STAMP) ## a benchmark: make bench NAME=provision [ARGS=--peer]
-	@$(BIN)/python -m bench.$(or $(NAME),provision) $(ARGS)
+	@PYTHONPATH=tests $(BIN)/python -m bench.$(or $(NAME),provision) $(ARGS)
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Benchmarks: ``python -m bench.<name>`` prints a table and, last, one JSON object."""
