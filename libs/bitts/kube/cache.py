@@ -115,7 +115,7 @@ class Cache(Generic[T]):
         version = written.metadata.resource_version
         if at_least(self._position, version):
             return
-        if known is not None and known.uid == written.uid and at_least(known.version, version):
+        if known is not None and _is_overtaken(written, known):
             return
         base = self._server.get(written.key)
         if base is not None and base.uid == written.uid and _same_version(base, written):
@@ -248,6 +248,13 @@ def at_least(version: str, other: str) -> bool:
 
 def _same_version(one: objects.Object, other: objects.Object) -> bool:
     return one.metadata.resource_version == other.metadata.resource_version
+
+
+def _is_overtaken(written: objects.Object, own: _Own[T]) -> bool:
+    """Whether answers crossed: this one is of an older write, or of before our deletion."""
+    if own.uid != written.uid:
+        return False
+    return own.object is None or at_least(own.version, written.metadata.resource_version)
 
 
 def _confirms(own: _Own[T], new: T | None, seen: T) -> bool:
