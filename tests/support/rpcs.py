@@ -4,7 +4,7 @@ Each method misbehaves in one way, so that a test names what it provokes.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Self
 
 from bitts.rpc import codes, services
@@ -39,7 +39,10 @@ class Broken(Text):
 
 
 class Sample(services.Service):
-    """Serves what a test needs. ``started`` and ``cancelled`` tell what happened to Hold."""
+    """Serves what a test needs; coroutines in ``extra`` are served by their names too.
+
+    ``started`` and ``cancelled`` tell what happened to Hold and Count.
+    """
 
     def __init__(self) -> None:
         self.started = asyncio.Event()
@@ -47,10 +50,11 @@ class Sample(services.Service):
         self.release = asyncio.Event()
         self.running = 0
         self.most_running = 0
+        self.extra: list[Callable[[Text], Awaitable[Text]]] = []
 
     def rpc_methods(self) -> tuple[services.Method, ...]:
         """List the methods for a server."""
-        plain = [self.echo, self.fail, self.raises, self.hold, self.grow, self.late]
+        plain = [self.echo, self.fail, self.raises, self.hold, self.grow, self.late, *self.extra]
         unary = [
             services.Method(PREFIX + answer.__name__.capitalize(), Text, answer) for answer in plain
         ]
@@ -92,12 +96,12 @@ class Sample(services.Service):
         return Text("x" * int(request.text))
 
     async def count(self, request: Text) -> AsyncIterator[Text]:
-        """Answer with numbers; a negative count ends in an error, "ever" never ends."""
+        """Answer with numbers; a negative count ends in an error, "ever" never, in long texts."""
         self.started.set()
         limit = 10**9 if request.text == "ever" else int(request.text)
         try:
             for number in range(abs(limit)):
-                yield Text(str(number))
+                yield Text(f"{number:100000d}" if request.text == "ever" else str(number))
         finally:
             self.cancelled.set()
         if limit < 0:

@@ -74,6 +74,8 @@ class Channel:
         self._slots = asyncio.Semaphore(0)
         self._connecting = asyncio.Lock()
         self._refusal = ""
+        text = f"whoever listens at {self.path} is frozen, or speaks no gRPC"
+        self._silence = codes.RpcError(codes.Code.UNAVAILABLE, text)
 
     @property
     def is_connected(self) -> bool:
@@ -218,7 +220,7 @@ class Channel:
             link = self._link
             if link is None or not link.is_open:
                 until = asyncio.get_running_loop().time() + timeout
-                async with exchange.failures(until, late=codes.Code.UNAVAILABLE):
+                async with exchange.failures(until, self._silence):
                     link = await self._dial()
             return link
 

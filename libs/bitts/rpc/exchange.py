@@ -64,19 +64,20 @@ class Exchange:
             release()
 
 
+_LATE = codes.RpcError(codes.Code.DEADLINE_EXCEEDED, "no answer in time")
+
+
 @contextlib.asynccontextmanager
-async def failures(
-    until: float | None, *, late: codes.Code = codes.Code.DEADLINE_EXCEEDED
-) -> AsyncIterator[None]:
+async def failures(until: float | None, late: codes.RpcError = _LATE) -> AsyncIterator[None]:
     """Run a block up to a time of the loop's clock; what goes wrong in it becomes an RpcError.
 
-    A broken connection is UNAVAILABLE, the end of the time is ``late``. TimeoutError comes
-    before OSError, of which it is a subclass.
+    A broken connection is UNAVAILABLE, the end of the time is as ``late`` says. TimeoutError
+    comes before OSError, of which it is a subclass.
     """
     try:
         async with asyncio.timeout_at(until):
             yield
     except TimeoutError:
-        raise codes.RpcError(late, "no answer in time") from None
+        raise codes.RpcError(late.code, late.message) from None
     except (http2.BrokenError, OSError, h2.exceptions.ProtocolError) as error:
         raise codes.RpcError(codes.Code.UNAVAILABLE, str(error) or type(error).__name__) from error

@@ -26,6 +26,9 @@ from bitts.rpc import codes
 RECEIVE_LIMIT = 4 * 1024 * 1024
 """Bytes of the largest message taken, gRPC's usual default."""
 
+CLOSED_STREAMS = 256
+"""How many closed streams a connection remembers, to tell late frames from wrong ones."""
+
 Headers = list[tuple[str, str]]
 
 _PREFIX = 5
@@ -36,7 +39,7 @@ class BrokenError(Exception):
 
 
 class _BoundedConnection(h2.connection.H2Connection):
-    MAX_CLOSED_STREAMS = 256
+    MAX_CLOSED_STREAMS = CLOSED_STREAMS
 
 
 class _Connection(grpclib.protocol.Connection):
@@ -55,6 +58,13 @@ class Stream(grpclib.protocol.Stream):
     """One call on a connection. Its reader sees everything that came before the break."""
 
     broken = ""
+    is_request = False
+    has_ended = False
+
+    def __ended__(self) -> None:  # grpclib calls it when the peer has said all
+        super().__ended__()
+        self.has_ended = True
+        self.window_updated.set()
 
     def __terminated__(self, reason: str) -> None:  # grpclib calls it when a stream breaks
         self.broken = reason
@@ -106,12 +116,18 @@ class Stream(grpclib.protocol.Stream):
         return data
 
     async def send_message(self, message: bytes, *, end: bool) -> None:
-        """Send one message, as fast as the peer takes it; raises BrokenError."""
+        """Send one message, as fast as the peer takes it; raises BrokenError.
+
+        A server that answers before it has read all of a request gets no more of it.
+        """
         data = b"\0" + len(message).to_bytes(4, "big") + message
         view = memoryview(data)
         while True:
             await self.connection.write_ready.wait()
-            self._check()
+            if self.is_request and self.has_ended:
+                return
+            if self.broken:
+                raise BrokenError(self.broken)
             stream_id = cast(int, self.id)
             window = self._h2_connection.local_flow_control_window(stream_id)
             if window <= 0:
@@ -125,10 +141,6 @@ class Stream(grpclib.protocol.Stream):
             self.connection.flush()
             if is_last:
                 return
-
-    def _check(self) -> None:
-        if self.broken:
-            raise BrokenError(self.broken)
 
     def abandon(self, code: h2.errors.ErrorCodes = h2.errors.ErrorCodes.CANCEL) -> None:
         """Tell the peer that nobody waits for the rest, if the stream is still open."""
@@ -213,6 +225,7 @@ class Link(grpclib.protocol.H2Protocol):
     async def open(self, headers: Headers) -> tuple[Stream, Callable[[], None]]:
         """Open a stream with a request; the second value gives it back when the call is over."""
         stream = self.stream()
+        stream.is_request = True
         await self.connection.write_ready.wait()
         if self.is_lost or not self.is_open:
             raise BrokenError("the connection is closed")

@@ -141,7 +141,7 @@ async def test_leaving_a_stream_early_ends_it_at_the_server(
     replies = client.stream(f"{PREFIX}Count", Text("ever"), Text, timeout=None)
     async with contextlib.aclosing(replies):
         async for reply in replies:
-            if reply.text == "3":
+            if int(reply.text) == 3:
                 break
     await asyncio.wait_for(sample.cancelled.wait(), 5.0)
 
