@@ -1,7 +1,7 @@
 """A volume as JSON text and back. Pure.
 
-The text is read by people in need, so it is indented and its names are plain. Reading checks
-everything: a file that was cut short or edited badly must not become a volume.
+The text is read by people in need, so its names are plain. Reading checks everything: a file
+that was cut short or edited badly must not become a volume.
 """
 
 import json
@@ -33,7 +33,7 @@ def encode(volume: Volume) -> bytes:
         "created": volume.created,
         "limited": volume.is_limited,
     }
-    return json.dumps(fields, indent=1, ensure_ascii=False).encode() + b"\n"
+    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
 
 
 def decode(text: bytes) -> Volume:

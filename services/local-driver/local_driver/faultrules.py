@@ -95,11 +95,15 @@ def parse(text: str, methods: Iterable[str]) -> Rule:
         )
     fault, *conditions = rest.split(",")
     fault, at, rate = fault.partition("@")
-    fields: dict[str, object] = {"rpc": rpc, "text": text, **_fault(rpc, fault)}
-    if at:
-        fields["rate"] = _rate(rate)
-    for condition in conditions:
-        fields |= _condition(condition)
+    fields: dict[str, object] = {"rpc": rpc, "text": text}
+    try:
+        fields |= _fault(rpc, fault)
+        if at:
+            fields["rate"] = _rate(rate)
+        for condition in conditions:
+            fields |= _condition(condition)
+    except ValueError as error:
+        raise ValueError(f"{text!r}: {error}") from None
     return Rule(**fields)  # type: ignore[arg-type]  # each value was read by its field's reader
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 _CONTROL = pathlib.Path("/dev/loop-control")
-_BLOCKS = pathlib.Path("/sys/block")
+_BLOCKS = "/sys/block"
 _MAJOR = 7
 _LOOP_CONFIGURE, _LOOP_CLR_FD, _LOOP_GET_STATUS64 = 0x4C0A, 0x4C01, 0x4C05
 _LOOP_CTL_GET_FREE = 0x4C82
@@ -26,6 +26,9 @@ _READ_ONLY, _AUTOCLEAR, _DIRECT_IO = 1, 4, 16
 
 _INFO = struct.Struct("=5Q4I64s64s32s2Q")
 _CONFIG = struct.Struct(f"=2I{_INFO.size}s64x")
+_PAGE = 4096
+"""All that a file of sysfs holds."""
+
 _ATTEMPTS = 64
 """How often another program may snatch the free device before we give up."""
 
@@ -141,12 +144,20 @@ def bound() -> list[tuple[int, str]]:
     found = []
     for block in os.listdir(_BLOCKS):
         if block.startswith("loop"):
-            # A device that is being detached meanwhile loses the file, or reading it fails.
+            # Most devices are not bound, and one that is being detached loses the file.
             with contextlib.suppress(OSError):
-                text = (_BLOCKS / block / "loop" / "backing_file").read_text()
-                path = text.rstrip("\n").removesuffix(" (deleted)")
-                found.append((int(block.removeprefix("loop")), os.path.basename(path)))
+                path = _read(f"{_BLOCKS}/{block}/loop/backing_file")
+                name = os.path.basename(path.rstrip("\n").removesuffix(" (deleted)"))
+                found.append((int(block.removeprefix("loop")), name))
     return sorted(found)
+
+
+def _read(path: str) -> str:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.fsdecode(os.read(handle, _PAGE))
+    finally:
+        os.close(handle)
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,7 +107,7 @@ class Store:
         """Write what waits and end the thread."""
         if self._writer is not None:
             await self._writer
-        self._thread.shutdown()
+        await asyncio.to_thread(self._thread.shutdown)
 
     async def _change(
         self,

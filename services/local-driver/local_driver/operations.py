@@ -8,6 +8,7 @@ that CSI has for it ("Error Scheme"), naming what is going on.
 """
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -85,7 +86,8 @@ class Operations:
             if mine.done() and not mine.cancelled():
                 self._leave(volume_id)  # the turn came in the very moment of giving up
             else:
-                turn.waiting.remove(mine)
+                with contextlib.suppress(ValueError):  # passed over already
+                    turn.waiting.remove(mine)
             if isinstance(error, TimeoutError):
                 raise self._aborted(volume_id, turn) from None
             raise

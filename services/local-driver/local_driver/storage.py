@@ -7,6 +7,7 @@ memory, content when it goes.
 
 import asyncio
 import dataclasses
+import math
 from collections.abc import Mapping
 
 from bitts.core import logs
@@ -15,6 +16,11 @@ from bitts.rpc.codes import Code, RpcError
 from local_driver import catalog, filesystems, metadata, placement, steps
 from local_driver.backends.backend import Backend
 from local_driver.volumes import Content, Volume, is_id
+
+MEASURE_INTERVAL = 0.2
+"""Seconds for which a look at the disk holds; new volumes take nothing of it at once anyway."""
+
+_UNMEASURED = filesystems.Usage(0, 0, 0, 0, 0, 0)
 
 
 class Storage:
@@ -33,6 +39,8 @@ class Storage:
         self.catalog = volumes
         self._store = store
         self._limit = limit
+        self._disk = _UNMEASURED
+        self._measured_at = -math.inf
         self._reached = reached
         self._log = logs.get("storage")
 

@@ -38,7 +38,7 @@ class Backend(Protocol):
         ...
 
     def remove(self, volume_id: str) -> None:
-        """Remove content for good; missing content is fine."""
+        """Remove content that nothing holds for good; missing content is fine."""
         ...
 
     def contents(self) -> set[str]:

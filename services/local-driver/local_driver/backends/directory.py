@@ -44,11 +44,10 @@ class DirectoryBackend:
         """Make an empty folder."""
         path = self._path(volume.volume_id)
         try:
-            path.mkdir()
+            path.mkdir(_MODE)
         except FileExistsError:
             self.remove(volume.volume_id)
-            path.mkdir()
-        path.chmod(_MODE)
+            path.mkdir(_MODE)
         if volume.is_limited:
             quotas.limit(path, volume.serial, volume.capacity)
 

@@ -57,11 +57,8 @@ class ImageBackend:
             _make_sparse(path, volume.capacity)
 
     def remove(self, volume_id: str) -> None:
-        """Detach what may still show the file, and remove it."""
-        path = self._path(volume_id)
-        for loop in loops.find(path):
-            loops.detach(loop)
-        path.unlink(missing_ok=True)
+        """Remove the file."""
+        self._path(volume_id).unlink(missing_ok=True)
 
     def contents(self) -> set[str]:
         """Return the IDs of all images."""

@@ -1,0 +1,197 @@
+"""A local-driver of a test's own, without a cluster: started, asked over gRPC, killed, restarted.
+
+Everything is real: the process, the socket, files, mounts and loop devices. ``Harness.close``
+takes away what a failed test left mounted.
+"""
+
+import contextlib
+import pathlib
+import subprocess
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+from bitts.csi import v1
+from bitts.rpc import channel
+
+from support import cluster, leaks, processes
+
+Mode = v1.VolumeCapabilityAccessModeMode
+TIMEOUT = 20.0
+NODE = "node-1"
+SEGMENTS = {"topology.local.csi.bitts.dev/node": NODE}
+MIB = 1 << 20
+
+
+class Client:
+    """The driver's services over one connection."""
+
+    def __init__(self, opened: channel.Channel) -> None:
+        self.channel = opened
+        self.identity = v1.IdentityStub(opened)
+        self.controller = v1.ControllerStub(opened)
+        self.node = v1.NodeStub(opened)
+
+    async def create(self, request: v1.CreateVolumeRequest) -> v1.Volume:
+        """Create a volume and return it."""
+        reply = await self.controller.create_volume(request, timeout=TIMEOUT)
+        assert reply.volume is not None
+        return reply.volume
+
+    async def delete(self, volume_id: str) -> None:
+        """Delete a volume."""
+        request = v1.DeleteVolumeRequest(volume_id=volume_id)
+        await self.controller.delete_volume(request, timeout=TIMEOUT)
+
+    async def list_ids(self) -> list[str]:
+        """Return the IDs of all volumes, in the driver's order."""
+        reply = await self.controller.list_volumes(v1.ListVolumesRequest(), timeout=TIMEOUT)
+        return [entry.volume.volume_id for entry in reply.entries if entry.volume is not None]
+
+
+class Use:
+    """One volume at its staging path and target: the four node calls with fewer words."""
+
+    def __init__(
+        self, client: Client, home: pathlib.Path, volume: v1.Volume, want: v1.VolumeCapability
+    ) -> None:
+        self.volume_id = volume.volume_id
+        self.staging = home / "staging" / volume.volume_id
+        self.target = home / "targets" / volume.volume_id
+        self._client = client
+        self._want = want
+        self._context = volume.volume_context
+        self.staging.mkdir(parents=True, exist_ok=True)
+        self.target.parent.mkdir(exist_ok=True)
+
+    def on(self, client: Client) -> "Use":
+        """Go on with another connection, after a restart."""
+        self._client = client
+        return self
+
+    async def stage(self) -> None:
+        """NodeStageVolume."""
+        request = v1.NodeStageVolumeRequest(
+            volume_id=self.volume_id,
+            staging_target_path=str(self.staging),
+            volume_capability=self._want,
+            volume_context=self._context,
+        )
+        await self._client.node.node_stage_volume(request, timeout=TIMEOUT)
+
+    async def publish(
+        self, target: pathlib.Path | None = None, *, readonly: bool = False
+    ) -> pathlib.Path:
+        """NodePublishVolume; returns the target."""
+        request = v1.NodePublishVolumeRequest(
+            volume_id=self.volume_id,
+            staging_target_path=str(self.staging),
+            target_path=str(target or self.target),
+            volume_capability=self._want,
+            readonly=readonly,
+        )
+        await self._client.node.node_publish_volume(request, timeout=TIMEOUT)
+        return target or self.target
+
+    async def unpublish(self, target: pathlib.Path | None = None) -> None:
+        """NodeUnpublishVolume."""
+        request = v1.NodeUnpublishVolumeRequest(
+            volume_id=self.volume_id, target_path=str(target or self.target)
+        )
+        await self._client.node.node_unpublish_volume(request, timeout=TIMEOUT)
+
+    async def unstage(self) -> None:
+        """NodeUnstageVolume."""
+        request = v1.NodeUnstageVolumeRequest(
+            volume_id=self.volume_id, staging_target_path=str(self.staging)
+        )
+        await self._client.node.node_unstage_volume(request, timeout=TIMEOUT)
+
+
+class Harness:
+    """Starts drivers on one state directory, one after the other."""
+
+    def __init__(self, home: pathlib.Path, spawner: processes.Processes) -> None:
+        self.home = home
+        self.state = home / "state"
+        self.socket = home / "csi.sock"
+        self._spawner = spawner
+        self.process: processes.Process | None = None
+
+    async def start(self, *words: str) -> processes.Process:
+        """Start the driver and wait for its socket; earlier ones must have ended."""
+        command = [
+            "local-driver",
+            f"--endpoint=unix://{self.socket}",
+            f"--state-dir={self.state}",
+            f"--node-id={NODE}",
+            *words,
+        ]
+        self.socket.unlink(missing_ok=True)
+        self.process = self._spawner.spawn(command)
+        await self.process.wait_ready(lambda: cluster.accepts(self.socket), "socket")
+        return self.process
+
+    @contextlib.asynccontextmanager
+    async def client(self) -> AsyncIterator[Client]:
+        """Connect to the driver."""
+        opened = channel.Channel(str(self.socket))
+        try:
+            await opened.connect(TIMEOUT)
+            yield Client(opened)
+        finally:
+            await opened.close()
+
+    def content(self) -> list[str]:
+        """Return what lies in the state directory, metadata and content, as relative names."""
+        folders = ("volumes", "directory", "image")
+        found = [path for name in folders for path in (self.state / name).glob("*")]
+        return sorted(str(path.relative_to(self.state)) for path in found)
+
+    def close(self) -> None:
+        """Unmount and detach whatever of ours is left."""
+        for _attempt in range(3):
+            for line in reversed(leaks.mounts()):
+                point = line.rpartition(" (")[0]
+                if point.startswith(f"{self.home}/"):
+                    subprocess.run(["umount", "-l", point], check=False)
+        for line in leaks.loop_devices():
+            device, _, backing = line.partition(" ")
+            if backing.startswith(f"{self.home}/"):
+                subprocess.run(["losetup", "-d", f"/dev/{device}"], check=False)
+
+
+def capability(
+    *, mode: Mode = Mode.SINGLE_NODE_WRITER, fs_type: str = "", flags: Sequence[str] = ()
+) -> v1.VolumeCapability:
+    """Return a capability to mount."""
+    mount = v1.VolumeCapabilityMountVolume(fs_type=fs_type, mount_flags=list(flags))
+    return v1.VolumeCapability(mount=mount, access_mode=v1.VolumeCapabilityAccessMode(mode=mode))
+
+
+def block_capability(mode: Mode = Mode.SINGLE_NODE_WRITER) -> v1.VolumeCapability:
+    """Return a capability to use the raw device."""
+    return v1.VolumeCapability(
+        block=v1.VolumeCapabilityBlockVolume(),
+        access_mode=v1.VolumeCapabilityAccessMode(mode=mode),
+    )
+
+
+def create_request(
+    name: str,
+    *,
+    size: int = 8 * MIB,
+    limit: int = 0,
+    want: Sequence[v1.VolumeCapability] = (),
+    parameters: Mapping[str, str] | None = None,
+    requisite: Sequence[Mapping[str, str]] = (),
+) -> v1.CreateVolumeRequest:
+    """Return a CreateVolume request as the provisioner would send it."""
+    topology = [v1.Topology(segments=dict(item)) for item in requisite]
+    return v1.CreateVolumeRequest(
+        name=name,
+        capacity_range=v1.CapacityRange(required_bytes=size, limit_bytes=limit),
+        volume_capabilities=list(want) or [capability()],
+        parameters=dict(parameters or {}),
+        accessibility_requirements=v1.TopologyRequirement(requisite=topology, preferred=topology)
+        if topology
+        else None,
+    )
