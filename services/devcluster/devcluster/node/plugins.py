@@ -23,7 +23,7 @@ from devcluster.node import membership
 
 INTERVAL = 0.2  # seconds between looks at the folder
 RETRY_START, RETRY_MAX = 0.5, 122.0  # seconds; the kubelet's
-CONNECT_TIMEOUT, CALL_TIMEOUT = 5.0, 10.0  # seconds for a driver's socket and for its answers
+CONNECT_TIMEOUT, CALL_TIMEOUT = 2.0, 10.0  # seconds for a driver's socket and for its answers
 NODE_INFO_TIMEOUT = 120.0
 
 Stamp = tuple[int, int]
@@ -35,12 +35,8 @@ class Drivers:
     def __init__(self) -> None:
         self._endpoints: dict[str, str] = {}
         self._connected: dict[str, Driver] = {}
-        self._lock = asyncio.Lock()
+        self._locks: dict[str, asyncio.Lock] = {}
         self._log = logs.get("drivers")
-
-    def is_known(self, name: str) -> bool:
-        """Whether a driver of that name is registered, or about to be."""
-        return name in self._endpoints
 
     def add(self, name: str, endpoint: str) -> None:
         """Make a driver usable."""
@@ -49,11 +45,12 @@ class Drivers:
     async def remove(self, name: str) -> None:
         """Forget a driver and close its connection."""
         self._endpoints.pop(name, None)
+        self._locks.pop(name, None)
         await self._drop(name)
 
     async def use(self, name: str) -> Driver:
         """The connected driver; raises RpcError UNAVAILABLE if it is not there."""
-        async with self._lock:
+        async with self._locks.setdefault(name, asyncio.Lock()):
             if driver := self._connected.get(name):
                 return driver
             if (endpoint := self._endpoints.get(name)) is None:
