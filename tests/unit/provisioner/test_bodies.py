@@ -42,28 +42,28 @@ def test_a_plain_volume_is_complete_from_the_start() -> None:
     }
 
 
-def test_everything_that_draft_and_answer_can_say() -> None:
-    policy = dataclasses.replace(POLICY, topology=True, publish_readonly=True)
-    draft = claims.draft(
-        access_modes=("ReadOnlyMany",),
-        volume_mode="Filesystem",
-        fs_type="xfs",
-        mount_options=("noatime",),
-        attributes_class="silver",
-        secrets={
-            "PROVISION": SecretRef("n", "provision"),
-            "CONTROLLER_PUBLISH": SecretRef("n", "publish"),
-            "NODE_STAGE": SecretRef("n", "stage"),
-            "NODE_PUBLISH": SecretRef("n", "node"),
-            "CONTROLLER_EXPAND": SecretRef("n", "expand"),
-            "NODE_EXPAND": SecretRef("n", "grow"),
-            "CONTROLLER_MODIFY": SecretRef("n", "modify"),
-        },
-    )
-    created = Created(
-        "vol-1", 1500000000, {"pool": "a"}, ((("r", "r1"), ("z", "z1")), (("z", "z2"),))
-    )
-    found = bodies.persistent_volume(policy, "me", draft, created)
+RICH = claims.draft(
+    access_modes=("ReadOnlyMany",),
+    volume_mode="Filesystem",
+    fs_type="xfs",
+    mount_options=("noatime",),
+    attributes_class="silver",
+    secrets={
+        "PROVISION": SecretRef("n", "provision"),
+        "CONTROLLER_PUBLISH": SecretRef("n", "publish"),
+        "NODE_STAGE": SecretRef("n", "stage"),
+        "NODE_PUBLISH": SecretRef("n", "node"),
+        "CONTROLLER_EXPAND": SecretRef("n", "expand"),
+        "NODE_EXPAND": SecretRef("n", "grow"),
+        "CONTROLLER_MODIFY": SecretRef("n", "modify"),
+    },
+)
+
+
+def test_everything_that_a_draft_can_say() -> None:
+    policy = dataclasses.replace(POLICY, publish_readonly=True)
+    created = Created("vol-1", 1500000000, {"pool": "a"})
+    found = bodies.persistent_volume(policy, "me", RICH, created)
     assert found["metadata"]["annotations"] == {
         "pv.kubernetes.io/provisioned-by": DRIVER,
         "volume.kubernetes.io/provisioner-deletion-secret-name": "provision",
@@ -88,7 +88,14 @@ def test_everything_that_draft_and_answer_can_say() -> None:
         "controllerExpandSecretRef": {"name": "expand", "namespace": "n"},
         "nodeExpandSecretRef": {"name": "grow", "namespace": "n"},
     }
-    terms = spec["nodeAffinity"]["required"]["nodeSelectorTerms"]
+
+
+def test_the_places_of_a_volume_become_its_affinity() -> None:
+    policy = dataclasses.replace(POLICY, topology=True)
+    places = ((("r", "r1"), ("z", "z1")), (("z", "z2"),))
+    created = Created("vol-1", GIB, {}, places)
+    found = bodies.persistent_volume(policy, "me", claims.draft(), created)
+    terms = found["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
     assert terms == [
         {
             "matchExpressions": [
