@@ -13,7 +13,14 @@ from blockbuster import BlockBuster
 from support import cluster as clusters
 from support import leaks, processes, servers
 
-OUR_PACKAGES = ["bitts", "csi_provisioner", "devcluster", "local_driver", "bitts_console"]
+OUR_PACKAGES = [
+    "bitts",
+    "csi_provisioner",
+    "devcluster",
+    "local_driver",
+    "bitts_console",
+    "cni_daemon",
+]
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
 
 MAY_BLOCK = [
@@ -150,11 +157,14 @@ async def cluster_factory(tmp_path: pathlib.Path) -> AsyncIterator[clusters.Fact
 
 
 @pytest.fixture
-def no_leaks() -> Iterator[None]:
+def no_leaks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Fails the test when mounts, loop devices or processes are left once all has ended.
 
     Ask for it before the fixtures that start things, so that it looks after they are gone.
     """
+    base = tmp_path_factory.getbasetemp()
     before = leaks.snapshot()
     yield
-    assert leaks.snapshot().leaked_since(before) == []
+    left = leaks.snapshot().leaked_since(before)
+    left += [line for line in [*leaks.mounts(), *leaks.loop_devices()] if str(base) in line]
+    assert left == []

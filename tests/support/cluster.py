@@ -65,7 +65,8 @@ class Requests:
 
 def short_directory() -> pathlib.Path:
     """Return a new folder whose path leaves room for unix sockets (107 bytes at most)."""
-    return pathlib.Path(tempfile.mkdtemp(prefix="b-", dir="/tmp"))
+    prefix = pathlib.PurePath(leaks.SHORT_PREFIX)
+    return pathlib.Path(tempfile.mkdtemp(prefix=prefix.name, dir=prefix.parent))
 
 
 def flags(options: Mapping[str, object]) -> list[str]:

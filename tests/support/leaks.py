@@ -1,7 +1,8 @@
 """What the kernel still holds: mounts, loop devices, processes, files and sockets.
 
 Take a snapshot before, another one after, and the difference must be empty. Everything is
-read from ``/proc`` and ``/sys``, never from what our own code believes.
+read from ``/proc`` and ``/sys``, never from what our own code believes. Only what lies in
+folders of this test run (and of stacks that ``bitts`` made) counts: others may use the machine.
 """
 
 import os
@@ -9,6 +10,9 @@ import pathlib
 from dataclasses import dataclass, field
 
 from support import processes
+
+SHORT_PREFIX = f"/tmp/b-{os.getpid():x}-"
+"""How the short directories of this run begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +37,16 @@ class Snapshot:
 def snapshot(*folders: pathlib.Path, mark: str = processes.RUN) -> Snapshot:
     """Read the present state; ``folders`` are state directories that should end up empty.
 
-    Processes count when they carry the mark of this test run in their environment, or name
-    one of the folders on their command line.
+    Mounts and loop devices count in the folders, in short directories of this run, and in
+    folders of ``bitts``; processes when they carry the mark of this run in their environment,
+    or name one of the folders on their command line.
     """
+    within = (*map(str, folders), SHORT_PREFIX, "/tmp/bitts-")
     return Snapshot(
-        mounts=frozenset(mounts()),
-        loop_devices=frozenset(loop_devices()),
+        mounts=frozenset(line for line in mounts() if line.startswith(within)),
+        loop_devices=frozenset(
+            line for line in loop_devices() if line.partition(" ")[2].startswith(within)
+        ),
         processes=frozenset(marked_processes(mark, folders)),
         files=frozenset(str(path) for folder in folders for path in files(folder)),
     )

@@ -108,8 +108,11 @@ def demo(
     manifests: Annotated[
         pathlib.Path | None, typer.Option(help="Folder with the manifests to apply.")
     ] = None,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, help="Seconds to wait at most for each step.")
+    ] = 60.0,
 ) -> None:
     """Claims become volumes, pods write and read them, all goes again; every step is checked."""
     from bitts_console import commands  # heavy: loaded by the command, not by --help
 
-    commands.demo(directory, use=use, manifests=manifests)
+    commands.demo(directory, use=use, manifests=manifests, timeout=timeout)

@@ -74,16 +74,16 @@ def down(directory: str, *, purge: bool) -> None:
         console.print(f"The stack is down and nothing runs{kept}.", markup=False, soft_wrap=True)
 
 
-def demo(directory: str, *, use: bool, manifests: pathlib.Path | None) -> None:
+def demo(directory: str, *, use: bool, manifests: pathlib.Path | None, timeout: float) -> None:
     """``bitts demo``."""
     console = Console(highlight=False)
     with explained():
         plan = demonstration.read_manifests(manifests)
         if use:
             folders = state.locate(directory, os.environ, os.geteuid())
-            run(demo_run.on_running_stack(plan, folders, console))
+            run(demo_run.on_running_stack(plan, folders, console, timeout))
         else:
-            run(demo_run.on_own_stack(plan, console))
+            run(demo_run.on_own_stack(plan, console, timeout))
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:

@@ -8,20 +8,21 @@ own tables say that nothing is left.
 import asyncio
 import pathlib
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from bitts.csi import driver as drivers
 from bitts.csi import v1
 from bitts.kube import client as clients
-from bitts.kube import errors, kinds
+from bitts.kube import errors, kinds, objects
 
 from bitts_console import follow, leftovers, progress, scenario, state, verify
 
-BIND_TIMEOUT = 30.0
-POD_TIMEOUT = 60.0
-DELETE_TIMEOUT = 30.0
+NAMESPACE = "bitts-demo"
+"""Where the demo creates its objects, whatever namespace the manifests name."""
+
 CALL_TIMEOUT = 10.0
+POLL = 0.05
 
 KINDS: Mapping[str, kinds.Kind[Any]] = {
     "Namespace": kinds.NAMESPACES,
@@ -36,53 +37,58 @@ class DemoError(Exception):
     """The demo saw something wrong; the message lists it."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the demo did and saw."""
+    """What the demo made and saw to its end."""
 
-    claims: int = 0
-    pods: int = 0
-    verdicts: list[verify.Verdict] = field(default_factory=list)
+    claims: int
+    pods: int
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a demo runs: a cluster, a driver and the folders of the stack they belong to.
+
+    ``is_exclusive``: they are there for this demo alone, so that nothing at all may be left
+    afterwards; else only what the demo made is looked at.
+    """
+
+    client: clients.Client
+    driver: drivers.Driver
+    folders: state.Folders
+    is_exclusive: bool
 
 
 class Demo:
-    """One run of a scenario on a cluster with a driver."""
+    """One run of a scenario; ``timeout`` is in seconds and bounds each wait."""
 
     def __init__(
-        self,
-        plan: scenario.Scenario,
-        client: clients.Client,
-        driver: drivers.Driver,
-        folders: state.Folders,
-        board: progress.Board,
+        self, plan: scenario.Scenario, place: Place, board: progress.Board, timeout: float
     ) -> None:
         self._plan = plan
-        self._client = client
-        self._driver = driver
-        self._folders = folders
+        self._place = place
+        self._client = place.client
         self._board = board
-        self._outcome = Outcome(len(plan.claims), len(plan.pods))
+        self._timeout = timeout
+        self._created: list[scenario.Manifest] = []
+        self._handles: dict[str, str] = {}
 
     async def run(self) -> Outcome:
         """Create, watch, verify, delete, and look for traces.
 
         Raises DemoError or FollowError; objects then stay as they are, to be looked at.
         """
-        namespaces = {manifest.namespace for manifest in self._plan.claims}
-        if len(namespaces) != 1:
-            raise DemoError("the manifests must have all their claims in one namespace")
         self._board.phase("create the objects")
-        before = set(await self._listed())
         await self._create()
-        async with follow.follow(self._client, namespaces.pop()) as seen:
+        async with follow.follow(self._client, NAMESPACE) as seen:
             await self._await_claims(seen)
             await self._await_pods(seen)
-            self._board.phase("verify volumes and bytes")
-            await self._verify(seen, before)
+            self._board.phase("verify volumes and bytes" if self._plan.pods else "verify volumes")
+            await self._verify()
             await self._delete(seen)
             self._board.phase("look for traces")
-            await self._prove_clean(seen, before)
-        return self._outcome
+            await self._prove_clean(seen)
+        return Outcome(len(self._plan.claims), len(self._plan.pods))
 
     async def _create(self) -> None:
         """Create in order of kinds, the objects of one kind at once."""
@@ -94,11 +100,12 @@ class Demo:
             await self._client.create(
                 KINDS[manifest.kind], manifest.body, manifest.namespace or None
             )
+            self._created.append(manifest)
         except errors.AlreadyExists:
-            if manifest.kind in ("PersistentVolumeClaim", "Pod"):
+            if manifest.kind != "StorageClass":
                 raise DemoError(
-                    f"{manifest.kind} {manifest.name} is already there: delete the namespace "
-                    f"{manifest.namespace} first"
+                    f"{manifest.kind} {manifest.name} is left from an earlier demo: "
+                    f"kubectl delete namespace {NAMESPACE}"
                 ) from None
 
     async def _await_claims(self, seen: follow.Followed) -> None:
@@ -112,7 +119,7 @@ class Demo:
             ]
 
         await seen.until(
-            "claims are not bound", pending, timeout=BIND_TIMEOUT, notes=lambda: self._note(seen)
+            "claims are not bound", pending, timeout=self._timeout, notes=lambda: self._note(seen)
         )
 
     async def _await_pods(self, seen: follow.Followed) -> None:
@@ -126,7 +133,7 @@ class Demo:
             return [f"pod {key}" for key, pod in found.items() if not pod or not pod.finished]
 
         await seen.until(
-            "pods have not ended", pending, timeout=POD_TIMEOUT, notes=lambda: self._note(seen)
+            "pods have not ended", pending, timeout=self._timeout, notes=lambda: self._note(seen)
         )
 
     def _note(self, seen: follow.Followed) -> None:
@@ -142,14 +149,17 @@ class Demo:
                 where = running.spec.node_name
                 self._board.state("pod", pod.name, running.status.phase or "Pending", where)
 
-    async def _verify(self, seen: follow.Followed, before: set[str]) -> None:
-        claims = await self._read(kinds.PERSISTENT_VOLUME_CLAIMS, seen.namespace)
+    async def _verify(self) -> None:
+        claims = await self._read(kinds.PERSISTENT_VOLUME_CLAIMS, NAMESPACE)
         every = {v["metadata"]["name"]: v for v in await self._read(kinds.PERSISTENT_VOLUMES)}
         own = [every.get(claim["spec"].get("volumeName", "")) for claim in claims]
         verdicts = [verify.volume(c, v) for c, v in zip(claims, own, strict=True)]
-        listed = set(await self._listed()) - before
-        verdicts.append(verify.at_driver([v for v in own if v], listed))
-        pods = {p["metadata"]["name"]: p for p in await self._read(kinds.PODS, seen.namespace)}
+        self._handles = {v["metadata"]["name"]: v["spec"]["csi"]["volumeHandle"] for v in own if v}
+        listed = await self._listed()
+        verdicts.append(
+            verify.at_driver(self._handles.values(), listed, is_exclusive=self._place.is_exclusive)
+        )
+        pods = {p["metadata"]["name"]: p for p in await self._read(kinds.PODS, NAMESPACE)}
         verdicts += verify.data(
             [verify.pod_result(pods[p.name], scenario.data_id(p)) for p in self._plan.pods]
         )
@@ -161,15 +171,14 @@ class Demo:
             self._board.note(
                 f"{word}: {verdict.subject}: {verdict.text}", is_trouble=not verdict.ok
             )
-        self._outcome.verdicts += verdicts
         wrong = [f"{verdict.subject}: {verdict.text}" for verdict in verdicts if not verdict.ok]
         if wrong:
             raise DemoError("; ".join(wrong))
 
     async def _delete(self, seen: follow.Followed) -> None:
         self._board.phase("delete everything")
-        for kind in reversed(scenario.ORDER[2:]):
-            await together(self._delete_one(m) for m in self._plan.of_kind(kind))
+        for kind in ("Pod", "PersistentVolumeClaim"):
+            await together(self._delete_one(m) for m in self._created if m.kind == kind)
 
         def pending() -> list[str]:
             groups: list[tuple[str, list[str]]] = [
@@ -186,8 +195,10 @@ class Demo:
                 for manifest in gone:
                     self._board.state(kind, manifest.name, "gone")
 
-        await seen.until("deletion is stuck", pending, timeout=DELETE_TIMEOUT, notes=notes)
-        await together(self._delete_one(m) for m in self._plan.of_kind("Namespace"))
+        await seen.until("deletion is stuck", pending, timeout=self._timeout, notes=notes)
+        for kind in ("StorageClass", "Namespace"):
+            await together(self._delete_one(m) for m in self._created if m.kind == kind)
+        await self._await_namespace_gone()
 
     async def _delete_one(self, manifest: scenario.Manifest) -> None:
         try:
@@ -197,18 +208,39 @@ class Demo:
         except errors.NotFound:
             return
 
-    async def _prove_clean(self, seen: follow.Followed, before: set[str]) -> None:
+    async def _await_namespace_gone(self) -> None:
+        """The next demo must be able to make it anew."""
+        try:
+            async with asyncio.timeout(self._timeout):
+                while True:
+                    await self._client.get(kinds.NAMESPACES, NAMESPACE)
+                    await asyncio.sleep(POLL)
+        except errors.NotFound:
+            return
+        except TimeoutError:
+            raise DemoError(
+                f"namespace {NAMESPACE} is not gone after {self._timeout:g} s"
+            ) from None
+
+    async def _prove_clean(self, seen: follow.Followed) -> None:
         """Nothing in the cluster, at the driver, or in the kernel."""
+        listed = await self._listed()
+        attached = seen.attachments.items()
+        if not self._place.is_exclusive:
+            listed = [handle for handle in listed if handle in self._handles.values()]
+            attached = [a for a in attached if source_of(a) in self._handles]
         traces = [f"PersistentVolume {volume.name}" for volume in seen.own_volumes()]
-        traces += [f"VolumeAttachment {a.name}" for a in seen.attachments.items()]
-        traces += [f"volume {name} at the driver" for name in set(await self._listed()) - before]
-        if not before:
+        traces += [f"VolumeAttachment {one.name}" for one in attached]
+        traces += [f"volume {handle} at the driver" for handle in listed]
+        kernel = ""
+        if self._place.is_exclusive:
             found = await asyncio.to_thread(
-                leftovers.find, [self._folders.state, self._folders.runtime]
+                leftovers.find, [self._place.folders.state, self._place.folders.runtime]
             )
             traces += [f"mount {target}" for target in found.mounts]
             traces += [f"loop device {device}" for device in found.loop_devices]
-        text = "; ".join(traces) or "no PersistentVolume, attachment, volume, mount or loop device"
+            kernel = ", mount or loop device"
+        text = "; ".join(traces) or f"no PersistentVolume, attachment, volume at the driver{kernel}"
         self._judge([verify.Verdict("traces", text, ok=not traces)])
 
     async def _read(self, kind: kinds.Kind[Any], namespace: str = "") -> Sequence[dict[str, Any]]:
@@ -220,11 +252,16 @@ class Demo:
         token = ""
         while True:
             request = v1.ListVolumesRequest(starting_token=token)
-            reply = await self._driver.controller.list_volumes(request, timeout=CALL_TIMEOUT)
+            reply = await self._place.driver.controller.list_volumes(request, timeout=CALL_TIMEOUT)
             handles += [entry.volume.volume_id for entry in reply.entries if entry.volume]
             token = reply.next_token
             if not token:
                 return handles
+
+
+def source_of(attachment: objects.VolumeAttachment) -> str:
+    """Return the name of the PersistentVolume that an attachment is about ("" if inline)."""
+    return attachment.spec.source.persistent_volume_name or ""
 
 
 async def together(work: Iterable[Coroutine[Any, Any, None]]) -> None:
@@ -245,7 +282,8 @@ def read_manifests(folder: pathlib.Path | None) -> scenario.Scenario:
     chosen = folder or default_manifests()
     if not chosen.is_dir():
         raise scenario.ManifestError(f"{chosen} is no folder: give one with --manifests")
-    return scenario.parse({path.name: path.read_text() for path in chosen.glob("*.yaml")})
+    texts = {path.name: path.read_text() for path in chosen.glob("*.yaml")}
+    return scenario.within(scenario.parse(texts), NAMESPACE)
 
 
 def default_manifests() -> pathlib.Path:

@@ -31,7 +31,7 @@ STALE = 60.0
 DRIVER_TIMEOUT = 10.0
 
 
-async def on_own_stack(plan: scenario.Scenario, console: Console) -> None:
+async def on_own_stack(plan: scenario.Scenario, console: Console, timeout: float) -> None:
     """Run the demo on a stack that lives only for it, and prove that nothing of it is left.
 
     Raises DemoError, FollowError or StackError; the folder with the logs then stays.
@@ -54,18 +54,19 @@ async def on_own_stack(plan: scenario.Scenario, console: Console) -> None:
             else:
                 board.state("process", notice.name, word)
 
-        async def work(stack_running: running.Running) -> demo.Outcome:
+        async def on_stack(stack_running: running.Running) -> demo.Outcome:
             async with cluster.connect(folders.kubeconfig) as client:
                 await cluster.install_driver(client)
                 await cluster.await_registration(client)
                 async with connected(stack.driver_socket(folders)) as driver:
-                    outcome = await demo.Demo(restricted, client, driver, folders, board).run()
+                    place = demo.Place(client, driver, folders, is_exclusive=True)
+                    outcome = await demo.Demo(restricted, place, board, timeout).run()
             board.phase("stop the processes")
             return outcome
 
         options = stack.Options(backends=backends)
         try:
-            outcome = await running.run(options, folders, report, work)
+            outcome = await running.run(options, folders, report, on_stack)
         except asyncio.CancelledError:
             await leftovers.delete(home)
             raise
@@ -78,7 +79,7 @@ async def on_own_stack(plan: scenario.Scenario, console: Console) -> None:
 
 
 async def on_running_stack(
-    plan: scenario.Scenario, folders: state.Folders, console: Console
+    plan: scenario.Scenario, folders: state.Folders, console: Console, timeout: float
 ) -> None:
     """Run the demo on the stack of ``bitts up``, which stays as it was before.
 
@@ -101,7 +102,8 @@ async def on_running_stack(
             cluster.connect(pathlib.Path(record["kubeconfig"])) as client,
             connected(pathlib.Path(record["driver"]["socket"])) as driver,
         ):
-            outcome = await demo.Demo(restricted, client, driver, folders, board).run()
+            place = demo.Place(client, driver, folders, is_exclusive=False)
+            outcome = await demo.Demo(restricted, place, board, timeout).run()
     tell_end(outcome, board, omissions, console)
 
 
@@ -151,9 +153,9 @@ def tell_plan(
     plan: scenario.Scenario, omissions: list[scenario.Omission], console: Console
 ) -> None:
     """Say what is going to happen, and what is not, and why."""
+    pods = f"{len(plan.pods)} pods write and read them, " if plan.pods else ""
     console.print(
-        f"bitts demo: {len(plan.claims)} claims become volumes, {len(plan.pods)} pods use them, "
-        "all goes again.",
+        f"bitts demo: {len(plan.claims)} claims become volumes, {pods}all goes again.",
         style="bold",
         soft_wrap=True,
     )

@@ -77,16 +77,18 @@ async def follow(client: clients.Client, namespace: str) -> AsyncIterator[Follow
     every = (seen.claims, seen.pods, seen.volumes, seen.attachments)
     for cache in every:
         cache.subscribe(lambda old, new: seen.changed.set())
-    async with asyncio.TaskGroup() as tasks:
-        started = [tasks.create_task(run, name=f"follow-{n}") for n, run in enumerate(reflectors)]
+    # No TaskGroup: reflectors never end by themselves, and a failure of the body is to be
+    # raised as what it is.
+    started = [asyncio.create_task(run, name=f"follow-{n}") for n, run in enumerate(reflectors)]
+    try:
         async with asyncio.timeout(LIST_TIMEOUT):
             for cache in every:
                 await cache.synced.wait()
-        try:
-            yield seen
-        finally:
-            for task in started:
-                task.cancel()
+        yield seen
+    finally:
+        for task in started:
+            task.cancel()
+        await asyncio.gather(*started, return_exceptions=True)
 
 
 async def warnings(client: clients.Client, namespace: str) -> str:

@@ -84,7 +84,7 @@ class Board:
 
     def note(self, text: str, *, is_trouble: bool = False) -> None:
         """Tell something that must not disappear with the live table."""
-        self._console.print(self._line(text, BAD if is_trouble else ""))
+        self._console.print(self._line(text, BAD if is_trouble else ""), soft_wrap=True)
 
     def _finish_phase(self) -> None:
         if self.phases and self.phases[-1].seconds is None:

@@ -6,7 +6,7 @@ same data as their termination message; the demo compares them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import yaml
@@ -137,6 +137,33 @@ def restrict(scenario: Scenario, abilities: Abilities) -> tuple[Scenario, list[O
         not in {"PersistentVolumeClaim": dropped_claims, "Pod": dropped_pods}.get(manifest.kind, ())
     )
     return Scenario(kept), [Omission(tuple(what), reason) for reason, what in reasons.items()]
+
+
+def within(scenario: Scenario, namespace: str) -> Scenario:
+    """Return the scenario with everything in one other namespace.
+
+    So a demo never meets what a user made of the same manifests. Raises ManifestError when
+    the manifests use several namespaces.
+    """
+    spaces = {manifest.namespace for manifest in scenario.manifests if manifest.namespace}
+    if len(spaces) != 1:
+        raise ManifestError("all claims and pods of a demo must be in one namespace")
+    moved = tuple(_moved(manifest, namespace) for manifest in scenario.manifests)
+    if not any(manifest.kind == "Namespace" for manifest in moved):
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+        moved = (Manifest("Namespace", namespace, "", body), *moved)
+    return Scenario(moved)
+
+
+def _moved(manifest: Manifest, namespace: str) -> Manifest:
+    metadata = manifest.body["metadata"]
+    if manifest.kind == "Namespace":
+        body = {**manifest.body, "metadata": {**metadata, "name": namespace}}
+        return replace(manifest, name=namespace, body=body)
+    if not manifest.namespace:
+        return manifest
+    body = {**manifest.body, "metadata": {**metadata, "namespace": namespace}}
+    return replace(manifest, namespace=namespace, body=body)
 
 
 def _claim_hindrance(

@@ -56,13 +56,16 @@ def _volume_faults(claim: Mapping[str, Any], found: Mapping[str, Any]) -> list[s
     ]
 
 
-def at_driver(volumes: Iterable[Mapping[str, Any]], listed: Iterable[str]) -> Verdict:
-    """Judge whether the driver has exactly the volumes that the cluster knows of."""
-    known = {found["spec"]["csi"]["volumeHandle"] for found in volumes}
-    present = set(listed)
-    text = f"{len(present)} volumes at the driver, {len(known)} in the cluster"
-    strays = [f"only at the driver: {name}" for name in sorted(present - known)]
-    strays += [f"only in the cluster: {name}" for name in sorted(known - present)]
+def at_driver(known: Iterable[str], listed: Iterable[str], *, is_exclusive: bool) -> Verdict:
+    """Judge whether the driver has the volume handles that the cluster knows of.
+
+    ``is_exclusive``: nobody else uses the driver, so it must have none besides.
+    """
+    expected, present = set(known), set(listed)
+    text = f"{len(expected & present)} volumes in the cluster and at the driver"
+    strays = [f"only in the cluster: {name}" for name in sorted(expected - present)]
+    if is_exclusive:
+        strays += [f"only at the driver: {name}" for name in sorted(present - expected)]
     return Verdict("driver", "; ".join([text, *strays]), ok=not strays)
 
 
@@ -85,7 +88,7 @@ def _data_verdict(name: str, group: Sequence[PodResult]) -> Verdict:
     if len(sums) > 1:
         told = "; ".join(f"{result.pod} has {result.message[:12]}" for result in group)
         return Verdict(name, f"the bytes differ: {told}", ok=False)
-    return Verdict(name, f"sha256 {sums.pop()[:12]}… the same in {pods}", ok=True)
+    return Verdict(name, f"bytes with sha256 {sums.pop()[:12]}…, told by {pods}", ok=True)
 
 
 def pod_result(pod: Mapping[str, Any], data_id: str) -> PodResult:

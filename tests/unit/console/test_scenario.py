@@ -111,3 +111,26 @@ def test_each_data_but_an_exclusive_one_has_a_writer_and_a_reader() -> None:
     for pod in examples().pods:
         users[scenario.data_id(pod)] = users.get(scenario.data_id(pod), 0) + 1
     assert users == {name: 1 if "ReadWriteOncePod" in mode else 2 for name, mode in modes.items()}
+
+
+def test_a_scenario_moves_into_another_namespace_as_a_whole() -> None:
+    moved = scenario.within(examples(), "elsewhere")
+    assert {m.namespace for m in moved.claims + moved.pods} == {"elsewhere"}
+    assert {m.body["metadata"]["namespace"] for m in moved.claims + moved.pods} == {"elsewhere"}
+    assert [m.name for m in moved.of_kind("Namespace")] == ["elsewhere"]
+    assert moved.of_kind("StorageClass") == examples().of_kind("StorageClass")
+
+
+def test_a_namespace_is_made_where_the_manifests_have_none() -> None:
+    claim = "{kind: PersistentVolumeClaim, metadata: {name: c}}"
+    moved = scenario.within(scenario.parse({"x.yaml": claim}), "elsewhere")
+    assert [(m.kind, m.name) for m in moved.manifests] == [
+        ("Namespace", "elsewhere"),
+        ("PersistentVolumeClaim", "c"),
+    ]
+
+
+def test_manifests_in_several_namespaces_are_refused() -> None:
+    text = "{kind: Pod, metadata: {name: a}}\n---\n{kind: Pod, metadata: {name: b, namespace: n}}"
+    with pytest.raises(scenario.ManifestError, match="one namespace"):
+        scenario.within(scenario.parse({"x.yaml": text}), "elsewhere")
