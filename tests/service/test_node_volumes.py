@@ -198,8 +198,8 @@ async def test_a_contradicting_label_is_refused_until_the_driver_comes_anew(benc
     refusal = await waiting.until(lambda: bench.driver.registration.status, "refusal")
     assert not refusal.plugin_registered
     assert "zone=z1 contradicts" in refusal.error
-    labels = {"metadata": {"labels": {"zone": None}}}
-    await bench.cluster.request("PATCH", path, labels, content_type=merge)
+    unlabelled = {"metadata": {"labels": {"zone": None}}}
+    await bench.cluster.request("PATCH", path, unlabelled, content_type=merge)
     await bench.driver.registration.stop()
     await bench.driver.register()
     await bench.registered()

@@ -131,6 +131,13 @@ def claim_ref(obj: Obj, **more: Any) -> Obj:
     return {**ref, **names, **more}
 
 
+def fresh(obj: Obj) -> Obj:
+    """An object as a client sends it: without what the server gives it."""
+    given = {"uid", "resourceVersion", "creationTimestamp"}
+    kept = {key: value for key, value in obj["metadata"].items() if key not in given}
+    return {**obj, "metadata": kept}
+
+
 _META = {
     "annotations",
     "labels",

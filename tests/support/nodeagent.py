@@ -218,17 +218,19 @@ class Bench:
         path = f"/apis/storage.k8s.io/v1/csidrivers/{self.driver.name}"
         driver = manifests.csi_driver(self.driver.name, attachRequired=attach)
         with contextlib.suppress(AssertionError):  # there already
-            await view.request("POST", str(pathlib.PurePosixPath(path).parent), _fresh(driver))
+            await view.request(
+                "POST", str(pathlib.PurePosixPath(path).parent), manifests.fresh(driver)
+            )
         full = f"{view.namespace}-{name}"
         source = {"driver": self.driver.name, "volumeHandle": full, **spec.pop("csi", {})}
         ref = {"namespace": view.namespace, "name": name}
         own = {"storageClassName": "", "persistentVolumeReclaimPolicy": "Retain"}
         body = manifests.volume(full, csi=source, claimRef=ref, **own, **spec)
-        await view.request("POST", "/api/v1/persistentvolumes", _fresh(body))
+        await view.request("POST", "/api/v1/persistentvolumes", manifests.fresh(body))
         modes = spec.get("accessModes", ["ReadWriteOnce"])
         claim = manifests.claim(name, volumeName=full, storageClassName="", accessModes=modes)
         claim["metadata"]["namespace"] = view.namespace
-        await view.request("POST", self.claims, _fresh(claim))
+        await view.request("POST", self.claims, manifests.fresh(claim))
 
     async def pod(self, name: str, *command: str, claims: tuple[str, ...] = (), **spec: Any) -> Obj:
         """Create a pod on this node; its container runs the command."""
@@ -238,7 +240,7 @@ class Bench:
         body["spec"].setdefault("terminationGracePeriodSeconds", 5)
         if command:
             body["spec"]["containers"][0]["command"] = list(command)
-        return dict(await self.cluster.request("POST", self.pods, _fresh(body)))
+        return dict(await self.cluster.request("POST", self.pods, manifests.fresh(body)))
 
     async def until(self, name: str, check: Callable[[Obj], object], what: str) -> Obj:
         """Wait until a pod is as wanted."""
@@ -329,10 +331,3 @@ def kill_containers(root: pathlib.Path) -> None:
     for run in root.glob("pods/*/containers/*/run.json"):
         with contextlib.suppress(OSError, ValueError):
             os.kill(int(json.loads(run.read_text())["pid"]), signal.SIGKILL)
-
-
-def _fresh(obj: Obj) -> Obj:
-    """An object as a client sends it: without what the server gives it."""
-    given = {"uid", "resourceVersion", "creationTimestamp"}
-    meta = {key: value for key, value in obj["metadata"].items() if key not in given}
-    return {**obj, "metadata": meta}
