@@ -1,0 +1,1 @@
+"""Links, addresses, routes, rule sets and namespaces of Linux, over hand-packed netlink."""

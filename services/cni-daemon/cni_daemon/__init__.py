@@ -1,0 +1,1 @@
+"""Network attachments of the pods of one node, by the plugins of the CNI specification."""
