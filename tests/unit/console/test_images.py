@@ -7,12 +7,17 @@ import pytest
 import yaml
 
 ROOT = pathlib.Path(__file__).parents[3]
-SERVICES = sorted(path.parent for path in (ROOT / "services").glob("*/pyproject.toml"))
+SERVICES = sorted(path.parent for path in (ROOT / "services").glob("*/Dockerfile"))
 
 
 def scripts(service: pathlib.Path) -> set[str]:
     project = tomllib.loads((service / "pyproject.toml").read_text())["project"]
     return set(project["scripts"])
+
+
+def test_every_part_of_the_stack_has_an_image() -> None:
+    names = {service.name for service in SERVICES}
+    assert {"console", "devcluster", "local-driver", "provisioner"} <= names
 
 
 @pytest.mark.parametrize("service", SERVICES, ids=lambda path: path.name)
