@@ -1,0 +1,39 @@
+"""The checked-in generated code is what the generator makes of libs/proto today."""
+
+import pathlib
+import subprocess
+import sys
+
+from bitts.csi import v1
+from bitts.csi._generated import secret_fields
+
+ROOT = pathlib.Path(__file__).parent.parent.parent.parent
+PACKAGES = ("csi/_generated", "rpc/_generated")
+
+
+def test_generated_code_is_current(tmp_path: pathlib.Path) -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "generate.py"), "--output", str(tmp_path)]
+    subprocess.run(command, check=True, timeout=120)
+    for package in PACKAGES:
+        made = {path.name: path.read_text() for path in (tmp_path / package).glob("*.py")}
+        kept = (ROOT / "libs" / "bitts" / package).glob("*.py")
+        assert {path.name: path.read_text() for path in kept} == made, "run: make generate"
+
+
+def test_every_secret_field_is_in_the_table_by_its_class() -> None:
+    for name, fields in secret_fields.SECRET_FIELDS.items():
+        assert fields <= set(getattr(v1, name).__dataclass_fields__)
+    with_secrets = {
+        name
+        for name in v1.__all__
+        if "secrets" in getattr(getattr(v1, name), "__dataclass_fields__", {})
+    }
+    assert with_secrets == set(secret_fields.SECRET_FIELDS)
+
+
+def test_stubs_and_services_know_the_same_methods() -> None:
+    for service in ("Identity", "Controller", "GroupController", "SnapshotMetadata", "Node"):
+        served = getattr(v1, f"{service}Base")().rpc_methods()
+        called = [name for name in vars(getattr(v1, f"{service}Stub")) if name[0] != "_"]
+        assert [method.answer.__name__ for method in served] == called
+        assert all(method.name.startswith(f"/csi.v1.{service}/") for method in served)
