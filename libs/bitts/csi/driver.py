@@ -32,7 +32,8 @@ Metric = Callable[[str, str, str, float], None]
 """Takes the driver's name ("" until it is known), the full method name, the code as Go spells
 it, and seconds: the shape of ``bitts.core.metrics.CsiOperations.observe``."""
 
-_PROBE_INTERVAL = 1.0
+PROBE_INTERVAL = 1.0
+"""Seconds from one Probe to the next while the driver is not ready."""
 
 NameT = TypeVar("NameT", bound=StrEnum)
 ReplyT = TypeVar("ReplyT")
@@ -120,7 +121,7 @@ async def _until_ready(opened: channel.Channel, timeout: float, log: logs.Logger
     loop = asyncio.get_running_loop()
     told = ""
     while True:
-        next_probe = loop.time() + _PROBE_INTERVAL
+        next_probe = loop.time() + PROBE_INTERVAL
         try:
             reply = await identity.probe(v1.ProbeRequest(), timeout=timeout)
         except codes.RpcError as error:
