@@ -8,7 +8,8 @@ from bitts.rpc._generated import health as wire
 
 Status = wire.HealthCheckResponseServingStatus
 
-_POLL_INTERVAL = 1.0
+POLL_INTERVAL = 1.0
+"""Seconds between two looks of a watch."""
 
 
 class Health(wire.HealthBase):
@@ -38,7 +39,7 @@ class Health(wire.HealthBase):
             if status is not told:
                 yield wire.HealthCheckResponse(status=status)
                 told = status
-            await asyncio.sleep(_POLL_INTERVAL)
+            await asyncio.sleep(POLL_INTERVAL)
 
     def _status(self, service: str) -> wire.HealthCheckResponseServingStatus:
         check = self._checks.get(service)

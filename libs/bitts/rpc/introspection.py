@@ -14,9 +14,12 @@ from bitts.core import ledger, workqueue
 from bitts.rpc import channel, codes
 from bitts.rpc._generated import introspection as wire
 
+Decision = wire.Decision
 Figure = wire.Figure
 Finding = wire.Finding
+Object = wire.Object
 Phase = wire.ObjectPhase
+ProcessState = wire.Process
 Role = wire.ProcessRole
 
 _PHASES = {

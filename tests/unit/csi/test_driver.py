@@ -72,7 +72,7 @@ async def test_services_that_a_driver_lacks_are_not_asked(
     running = server.Server([identity], path)
     await running.start()
     found = await connected(path)
-    assert not (found.info.controller or found.info.group_controller or found.info.node)
+    assert [*found.info.controller, *found.info.group_controller, *found.info.node] == []
     await found.close()
     await running.stop()
 
