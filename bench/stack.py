@@ -19,7 +19,6 @@ from support import processes, servers, waiting
 
 NODE = "bench-node"
 CLASS = "bench"
-TOPOLOGY_KEY = "topology.local.csi.bitts.dev/node"
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 CORES = os.sched_getaffinity(0)
 PARALLEL = 40
@@ -43,7 +42,7 @@ class Stack:
 
     async def until_watching(self, program: str, timeout: float) -> None:
         """Wait until a program watches claims, volumes and classes: its caches are synced."""
-        wanted = {"persistentvolumeclaims", "persistentvolumes", "storageclasses"}
+        wanted = {"persistentvolumeclaims", "persistentvolumes", "storageclasses.storage.k8s.io"}
 
         async def watched() -> bool:
             rows = await self.cluster.requests(program)
@@ -145,9 +144,10 @@ async def running(folder: pathlib.Path, *, latency: str) -> AsyncIterator[Stack]
 
 
 async def _register(cluster: clusters.Cluster, driver: str) -> None:
-    labels = {TOPOLOGY_KEY: NODE, "kubernetes.io/hostname": NODE}
+    topology_key = f"topology.{driver}/node"
+    labels = {topology_key: NODE, "kubernetes.io/hostname": NODE}
     await cluster.request("POST", "/api/v1/nodes", {"metadata": {"name": NODE, "labels": labels}})
-    entry = {"name": driver, "nodeID": NODE, "topologyKeys": [TOPOLOGY_KEY]}
+    entry = {"name": driver, "nodeID": NODE, "topologyKeys": [topology_key]}
     body = {"metadata": {"name": NODE}, "spec": {"drivers": [entry]}}
     await cluster.request("POST", "/apis/storage.k8s.io/v1/csinodes", body)
     storage_class = {
