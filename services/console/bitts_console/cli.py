@@ -59,7 +59,9 @@ def options(
 def up(
     *,
     directory: Directory = "",
-    nodes: Annotated[int, typer.Option(min=1, max=16, help="How many nodes.")] = 1,
+    nodes: Annotated[
+        int, typer.Option(min=1, max=16, help="How many nodes; volumes are on the first.")
+    ] = 1,
     backend: Annotated[
         Backend, typer.Option(help="Backend of classes that name none.")
     ] = Backend.DIRECTORY,

@@ -20,6 +20,9 @@ from bitts_console import state
 TERM_TIMEOUT = 5.0
 """Seconds between SIGTERM and SIGKILL."""
 
+ROUNDS = 5
+"""How often processes are looked for anew."""
+
 COMMAND_TIMEOUT = 20.0
 """Seconds for one umount or losetup."""
 
@@ -146,15 +149,20 @@ async def end(folders: Sequence[pathlib.Path]) -> Leftovers:
     What is there is read anew before each step, since a process that ends in order, or a
     mount that goes, takes other things along. Raises LeftoverError naming what does not go.
     """
-    found = await asyncio.to_thread(find, folders)
-    await _end([pid for pid, _ in found.processes])
+    ended: dict[int, str] = {}
+    for _ in range(ROUNDS):  # a process that is ended may have started another just before
+        processes = (await asyncio.to_thread(find, folders)).processes
+        if not processes:
+            break
+        await _end([pid for pid, _ in processes])
+        ended.update(processes)
     mounts = (await asyncio.to_thread(find, folders)).mounts
     for target in mounts:
         await _run("umount", target)
     devices = (await asyncio.to_thread(find, folders)).loop_devices
     for device in devices:
         await _run("losetup", "--detach", device)
-    return Leftovers(found.processes, mounts, devices)
+    return Leftovers(tuple(ended.items()), mounts, devices)
 
 
 async def delete(path: pathlib.Path) -> None:
