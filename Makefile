@@ -38,11 +38,13 @@ format: $(STAMP) ## rewrite the sources in the one format
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-generate: $(STAMP) ## compile libs/proto into the generated packages
-	@$(BIN)/python scripts/generate.py
+generate: ## compile libs/proto into the generated packages
+	@test -x $(VENV)-generate/bin/python || python3 -m venv $(VENV)-generate
+	@$(VENV)-generate/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-generate.txt
+	@$(VENV)-generate/bin/python scripts/generate.py
 
 bench: $(STAMP) ## a benchmark: make bench NAME=provision [ARGS=--peer]
 	@PYTHONPATH=tests $(BIN)/python -m bench.$(or $(NAME),provision) $(ARGS)
 
 clean: ## remove the virtual environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-generate .mypy_cache .ruff_cache .pytest_cache .hypothesis
