@@ -252,18 +252,19 @@ def _same_version(one: objects.Object, other: objects.Object) -> bool:
 
 def _is_overtaken(written: objects.Object, own: _Own[T]) -> bool:
     """Whether answers crossed: this one is of an older write, or of before our deletion."""
-    if own.uid != written.uid:
-        return False
-    return own.object is None or at_least(own.version, written.metadata.resource_version)
+    if at_least(own.version, written.metadata.resource_version):
+        return True
+    return own.object is None and own.uid == written.uid
 
 
 def _confirms(own: _Own[T], new: T | None, seen: T) -> bool:
     """Whether an event shows that the watch has reached an own write."""
     version = seen.metadata.resource_version
-    if own.object is None:
-        # A tombstone: its deletion, or the next object of the name.
-        return seen.uid == own.uid if new is None else seen.uid != own.uid
-    if at_least(version, own.version):
-        return True
     decimals = version.isdecimal() and own.version.isdecimal()
-    return not decimals and new is None and seen.uid == own.uid
+    newer = at_least(version, own.version)
+    if own.object is not None:
+        return newer or (not decimals and new is None and seen.uid == own.uid)
+    # A tombstone ends with its deletion, or with the next object of the name (not a former one).
+    if new is None:
+        return seen.uid == own.uid
+    return seen.uid != own.uid and (newer or not decimals)

@@ -92,15 +92,17 @@ class Pacing:
         return cls(limiters.Adaptive())
 
     @classmethod
-    def from_flags(cls, qps: float | None, burst: int | None) -> "Pacing":
+    def from_flags(
+        cls, qps: float | None, burst: int | None, *, clock: Callable[[], float] | None = None
+    ) -> "Pacing":
         """Exact if ``--kube-api-qps`` was given, else adaptive.
 
         As in client-go, 0 stands for the defaults of 5 a second and bursts of 10, and a
         negative rate for no limit. A burst alone does not limit anything.
         """
         if qps is None or qps < 0:
-            return cls.adaptive()
-        return cls(limiters.TokenBucket(qps or 5.0, burst or 10))
+            return cls(limiters.Adaptive(), clock=clock)
+        return cls(limiters.TokenBucket(qps or 5.0, burst or 10), clock=clock)
 
     @contextlib.asynccontextmanager
     async def permit(self, lane: Lane = Lane.USER) -> AsyncIterator[Permit]:

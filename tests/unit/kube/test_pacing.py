@@ -67,7 +67,7 @@ def test_the_adaptive_limit_grows_when_it_is_used_and_halves_on_trouble() -> Non
 async def test_flags_as_client_go_reads_them(
     qps: float | None, burst: int | None, mode: str, at_once: int
 ) -> None:
-    pace = pacing.Pacing.from_flags(qps, burst)
+    pace = pacing.Pacing.from_flags(qps, burst, clock=Clock())
     asked = [asyncio.create_task(hold(pace)) for _ in range(100)]
     await waiting.until(lambda: pace.figures().in_flight == at_once, "as many as may")
     assert pace.figures().mode == mode
