@@ -1,0 +1,68 @@
+"""Addresses of links (``linux/if_addr.h``)."""
+
+import ipaddress
+import struct
+from dataclasses import dataclass
+
+from bitts.net import wire
+from bitts.net.wire import Message, Reply
+
+IpInterface = ipaddress.IPv4Interface | ipaddress.IPv6Interface
+
+NEW, DELETE, GET = 20, 21, 22
+NO_DAD = 0x02
+TENTATIVE = 0x40
+DAD_FAILED = 0x08
+PERMANENT = 0x80
+
+_INFO = struct.Struct("=BBBBi")
+_ADDRESS, _LOCAL, _FLAGS = 1, 2, 8
+FAMILIES = {4: 2, 6: 10}
+"""Address families by IP version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """An address on a link, with the kernel's scope and flags."""
+
+    index: int
+    interface: IpInterface
+    scope: int = 0
+    flags: int = 0
+
+
+def add(index: int, interface: IpInterface, *, skips_dad: bool = False) -> Message:
+    """Give a link an address; ``skips_dad`` makes an IPv6 address usable at once."""
+    return Message(NEW, wire.CREATE | wire.EXCLUSIVE, _body(index, interface, skips_dad))
+
+
+def remove(index: int, interface: IpInterface) -> Message:
+    """Take an address from a link."""
+    return Message(DELETE, 0, _body(index, interface, skips_dad=False))
+
+
+def _body(index: int, interface: IpInterface, skips_dad: bool) -> bytes:  # noqa: FBT001
+    packed = interface.ip.packed
+    flags = NO_DAD if skips_dad and interface.version != 4 else 0
+    header = _INFO.pack(FAMILIES[interface.version], interface.network.prefixlen, flags, 0, index)
+    return header + wire.attribute(_LOCAL, packed) + wire.attribute(_ADDRESS, packed)
+
+
+def of_link(index: int = 0) -> Message:
+    """Ask for the addresses of one link, or of all (0)."""
+    return Message(GET, 0, _INFO.pack(0, 0, 0, 0, index))
+
+
+def decode(reply: Reply) -> Address | None:
+    """Read an address; None for a family that is not IP."""
+    family, length, flags, scope, index = _INFO.unpack_from(reply.body)
+    found = wire.attributes(reply.body[_INFO.size :])
+    packed = found.get(_LOCAL, found.get(_ADDRESS))
+    if packed is None or family not in FAMILIES.values():
+        return None
+    interface: IpInterface
+    if family == FAMILIES[4]:
+        interface = ipaddress.IPv4Interface((bytes(packed), length))
+    else:
+        interface = ipaddress.IPv6Interface((bytes(packed), length))
+    return Address(index, interface, scope, wire.number(found.get(_FLAGS), flags))

@@ -1,0 +1,237 @@
+"""Links: what they look like, and the messages that make, change and remove them.
+
+Numbers and structures are those of ``linux/if_link.h``. The index of a new link may be chosen
+by its maker, on both sides of a veth pair, so that nothing need be looked up afterwards; the
+peer's index counts only together with the host's. A peer must not be up when it is made.
+"""
+
+import struct
+from dataclasses import dataclass
+
+from bitts.net import wire
+from bitts.net.wire import Message, Reply
+
+NEW, DELETE, GET, SET = 16, 17, 18, 19
+UP = 0x1
+RUNNING = 0x40
+PROMISCUOUS = 0x100
+ALL_MULTICAST = 0x200
+OPERSTATE_UP = 6
+
+_INFO = struct.Struct("=BxHiII")
+_BRIDGE_FAMILY = 7
+_MAC, _NAME, _MTU, _LINK, _MASTER, _PROTINFO = 1, 3, 4, 5, 10, 12
+_OPERSTATE, _LINKINFO, _ALIAS, _GROUP, _NETNS_FD, _LINK_NETNS = 16, 18, 20, 27, 28, 37
+_TXQLEN = 13
+_AF_SPEC = 26
+_PORT_HAIRPIN, _PORT_ISOLATED = 4, 33
+_BRIDGE_VLAN_FILTERING = 7
+_VLAN_INFO = 2
+_VLAN_PVID, _VLAN_UNTAGGED = 2, 4
+_LINKINFO_KIND, _LINKINFO_DATA, _LINKINFO_SLAVE_DATA = 1, 2, 5
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A link as the kernel describes it; ``peer_index`` is the other end or lower link."""
+
+    index: int
+    name: str
+    kind: str = ""
+    mac: str = ""
+    mtu: int = 0
+    flags: int = 0
+    operstate: int = 0
+    master: int = 0
+    peer_index: int = 0
+    peer_netns: int | None = None
+    alias: str = ""
+    is_hairpin: bool = False
+    is_isolated: bool = False
+    filters_vlans: bool = False
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it is switched on (its carrier is another matter)."""
+        return bool(self.flags & UP)
+
+    @property
+    def is_promiscuous(self) -> bool:
+        """Whether it was told to take every frame."""
+        return bool(self.flags & PROMISCUOUS)
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """One end of a veth pair to be made."""
+
+    name: str
+    index: int
+    mac: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What to change on a link; None leaves it alone. ``flags`` are set, ``cleared`` unset."""
+
+    flags: int = 0
+    cleared: int = 0
+    name: str | None = None
+    mac: str | None = None
+    mtu: int | None = None
+    master: int | None = None
+    alias: str | None = None
+    txqlen: int | None = None
+    netns_fd: int | None = None
+
+
+def mac_bytes(mac: str) -> bytes:
+    """Return the bytes of a MAC address such as ``02:00:00:00:00:01``."""
+    return bytes.fromhex(mac.replace(":", "").replace("-", "").replace(".", ""))
+
+
+def mac_text(data: bytes | memoryview) -> str:
+    """Return a MAC address in its usual form."""
+    return bytes(data).hex(":")
+
+
+def veth(
+    host: End, pod: End, *, netns_fd: int, mtu: int = 0, master: int = 0, is_up: bool = True
+) -> Message:
+    """Make a pair whose ``pod`` end is born in another namespace: moving costs an RCU wait."""
+    size = wire.u32(_MTU, mtu) if mtu else b""
+    peer = (
+        _INFO.pack(0, 0, pod.index, 0, 0)
+        + wire.text(_NAME, pod.name)
+        + wire.u32(_NETNS_FD, netns_fd)
+        + (wire.attribute(_MAC, mac_bytes(pod.mac)) if pod.mac else b"")
+        + size
+    )
+    flags = UP if is_up else 0
+    body = (
+        _INFO.pack(0, 0, host.index, flags, flags)
+        + wire.text(_NAME, host.name)
+        + (wire.attribute(_MAC, mac_bytes(host.mac)) if host.mac else b"")
+        + size
+        + (wire.u32(_MASTER, master) if master else b"")
+        + wire.nested(
+            _LINKINFO,
+            wire.text(_LINKINFO_KIND, "veth"),
+            wire.nested(_LINKINFO_DATA, wire.attribute(1, peer)),
+        )
+    )
+    return Message(NEW, wire.CREATE | wire.EXCLUSIVE, body)
+
+
+def create(
+    kind: str, name: str, *, index: int = 0, change: Change | None = None, data: bytes = b"",
+    lower: int = 0,
+) -> Message:  # fmt: skip
+    """Make a link of any kind; ``data`` are the kind's own attributes, ``lower`` its parent."""
+    wanted = change or Change()
+    body = (
+        _INFO.pack(0, 0, index, wanted.flags, wanted.flags | wanted.cleared)
+        + wire.text(_NAME, name)
+        + _attributes(wanted)
+        + (wire.u32(_LINK, lower) if lower else b"")
+        + wire.nested(
+            _LINKINFO,
+            wire.text(_LINKINFO_KIND, kind),
+            wire.nested(_LINKINFO_DATA, data) if data else b"",
+        )
+    )
+    return Message(NEW, wire.CREATE | wire.EXCLUSIVE, body)
+
+
+def bridge(name: str, *, mac: str, mtu: int = 0, filters_vlans: bool = False) -> Message:
+    """Make a bridge, up from the start, with a MAC address that stays."""
+    data = wire.u8(_BRIDGE_VLAN_FILTERING, 1) if filters_vlans else b""
+    return create("bridge", name, change=Change(flags=UP, mac=mac, mtu=mtu or None), data=data)
+
+
+def change(index: int, wanted: Change, *, name: str = "") -> Message:
+    """Change a link, found by index or, where that is 0, by ``name``."""
+    body = _INFO.pack(0, 0, index, wanted.flags, wanted.flags | wanted.cleared)
+    if not index:
+        body += wire.text(_NAME, name)
+    return Message(NEW, 0, body + _attributes(wanted))
+
+
+def _attributes(wanted: Change) -> bytes:
+    parts: list[bytes] = []
+    if wanted.name is not None:
+        parts.append(wire.text(_NAME, wanted.name))
+    if wanted.mac is not None:
+        parts.append(wire.attribute(_MAC, mac_bytes(wanted.mac)))
+    if wanted.alias is not None:
+        parts.append(wire.attribute(_ALIAS, wanted.alias.encode()))
+    numbers = (
+        (_MTU, wanted.mtu), (_MASTER, wanted.master), (_TXQLEN, wanted.txqlen),
+        (_NETNS_FD, wanted.netns_fd),
+    )  # fmt: skip
+    parts += [wire.u32(kind, value) for kind, value in numbers if value is not None]
+    return b"".join(parts)
+
+
+def port(index: int, *, hairpin: bool, isolated: bool) -> Message:
+    """Set what a bridge does with frames of one port."""
+    settings = (wire.u8(_PORT_HAIRPIN, hairpin), wire.u8(_PORT_ISOLATED, isolated))
+    body = _INFO.pack(_BRIDGE_FAMILY, 0, index, 0, 0)
+    return Message(SET, 0, body + wire.nested(_PROTINFO | wire.NESTED, *settings))
+
+
+def port_vlan(index: int, vlan: int, *, is_pvid: bool = False, remove: bool = False) -> Message:
+    """Let a VLAN through a bridge port: untagged as the port's own, or tagged; or no longer."""
+    flags = (_VLAN_PVID | _VLAN_UNTAGGED) if is_pvid else 0
+    entry = wire.attribute(_VLAN_INFO, struct.pack("=HH", flags, vlan))
+    body = _INFO.pack(_BRIDGE_FAMILY, 0, index, 0, 0) + wire.nested(_AF_SPEC, entry)
+    return Message(DELETE if remove else SET, 0, body)
+
+
+def delete(*, index: int = 0, name: str = "") -> Message:
+    """Remove a link by index or by name (the index wins)."""
+    body = _INFO.pack(0, 0, index, 0, 0) + (wire.text(_NAME, name) if not index else b"")
+    return Message(DELETE, 0, body)
+
+
+def get(*, index: int = 0, name: str = "") -> Message:
+    """Ask for one link."""
+    body = _INFO.pack(0, 0, index, 0, 0) + (wire.text(_NAME, name) if not index else b"")
+    return Message(GET, 0, body)
+
+
+def every() -> Message:
+    """Ask for all links."""
+    return Message(GET, 0, _INFO.pack(0, 0, 0, 0, 0))
+
+
+def identify(body: memoryview) -> tuple[int, int, int]:
+    """Return address family, index and flags without decoding the rest."""
+    family, _, index, flags, _ = _INFO.unpack_from(body)
+    return family, index, flags
+
+
+def decode(reply: Reply) -> Link:
+    """Read a link's description."""
+    _, _, index, flags, _ = _INFO.unpack_from(reply.body)
+    found = wire.attributes(reply.body[_INFO.size :])
+    info = wire.attributes(found.get(_LINKINFO, memoryview(b"")))
+    own = wire.attributes(info.get(_LINKINFO_DATA, memoryview(b"")))
+    port_settings = wire.attributes(info.get(_LINKINFO_SLAVE_DATA, memoryview(b"")))
+    kind = wire.string(info.get(_LINKINFO_KIND))
+    return Link(
+        index=index,
+        name=wire.string(found.get(_NAME)),
+        kind=kind,
+        mac=mac_text(found[_MAC]) if _MAC in found else "",
+        mtu=wire.number(found.get(_MTU)),
+        flags=flags,
+        operstate=wire.number(found.get(_OPERSTATE)),
+        master=wire.number(found.get(_MASTER)),
+        peer_index=wire.number(found.get(_LINK)),
+        peer_netns=wire.number(found[_LINK_NETNS]) if _LINK_NETNS in found else None,
+        alias=wire.string(found.get(_ALIAS)),
+        is_hairpin=bool(wire.number(port_settings.get(_PORT_HAIRPIN))),
+        is_isolated=bool(wire.number(port_settings.get(_PORT_ISOLATED))),
+        filters_vlans=kind == "bridge" and bool(wire.number(own.get(_BRIDGE_VLAN_FILTERING))),
+    )

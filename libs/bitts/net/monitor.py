@@ -1,0 +1,119 @@
+"""Link events of one namespace on the event loop: who waits for a link hears of it at once.
+
+A link's removal is announced about a millisecond after it was asked for, while the call that
+asks returns only after an RCU wait of 15 to 30; waiting for the announcement is what makes a
+DEL quick. Events may be lost when too many come (ENOBUFS): then every waiter looks for itself.
+"""
+
+import asyncio
+import errno
+import socket
+from collections.abc import Callable
+
+from bitts.net import links, wire
+
+_LINK_GROUP = 1
+_RECEIVE_BUFFER_FORCE = 33
+_BUFFER = 8 << 20
+_RECEIVE = 1 << 16
+_PER_WAKEUP = 256
+
+
+class LinkMonitor:
+    """Tells when links come up or go. Open it inside the namespace, from the event loop."""
+
+    def __init__(self, on_loss: Callable[[], None] = lambda: None) -> None:
+        self._on_loss = on_loss
+        self._running: set[int] = set()
+        self._waiting_gone: dict[int, asyncio.Future[bool]] = {}
+        self._waiting_up: dict[int, asyncio.Future[bool]] = {}
+        self._expected: set[int] = set()
+        self._loop = asyncio.get_running_loop()
+        self._socket = socket.socket(
+            socket.AF_NETLINK,
+            socket.SOCK_RAW | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC,
+            0,
+        )
+        self._socket.setsockopt(socket.SOL_SOCKET, _RECEIVE_BUFFER_FORCE, _BUFFER)
+        self._socket.bind((0, _LINK_GROUP))
+        self._loop.add_reader(self._socket.fileno(), self._read)
+
+    def close(self) -> None:
+        """Stop listening; those who wait learn that nothing is known."""
+        self._loop.remove_reader(self._socket.fileno())
+        self._socket.close()
+        self._release()
+
+    def expect(self, index: int) -> None:
+        """Remember from now on whether this link, which is about to be made, comes up."""
+        self._expected.add(index)
+
+    def forget(self, index: int) -> None:
+        """No longer remember a link."""
+        self._expected.discard(index)
+        self._running.discard(index)
+        self._waiting_up.pop(index, None)
+
+    async def running(self, index: int, timeout: float) -> bool:
+        """Wait until an expected link has its carrier; False where that was not seen in time."""
+        if index in self._running:
+            return True
+        return await self._wait(self._waiting_up, index, timeout)
+
+    def leaving(self, index: int) -> "asyncio.Future[bool]":
+        """Return a future of the link's removal; ask before removing it.
+
+        Its value is True when the removal was announced, False when events were lost.
+        """
+        found = self._waiting_gone.get(index)
+        if found is None:
+            found = self._waiting_gone[index] = self._loop.create_future()
+        return found
+
+    async def _wait(
+        self, waiting: dict[int, "asyncio.Future[bool]"], index: int, timeout: float
+    ) -> bool:
+        future = waiting.setdefault(index, self._loop.create_future())
+        try:
+            async with asyncio.timeout(timeout):
+                return await asyncio.shield(future)
+        except TimeoutError:
+            return False
+
+    def _read(self) -> None:
+        for _ in range(_PER_WAKEUP):
+            try:
+                data = self._socket.recv(_RECEIVE)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:
+                    raise
+                self._release()
+                self._on_loss()
+                continue
+            for reply in wire.replies(data):
+                if reply.kind in {links.NEW, links.DELETE}:
+                    self._take(reply)
+
+    def _take(self, reply: wire.Reply) -> None:
+        family, index, flags = links.identify(reply.body)
+        if family:  # a bridge port's news: the link itself may well live on
+            return
+        if reply.kind == links.DELETE:
+            _settle(self._waiting_gone.pop(index, None))
+            self._running.discard(index)
+        elif flags & links.RUNNING and index in self._expected:
+            self._running.add(index)
+            _settle(self._waiting_up.pop(index, None))
+
+    def _release(self) -> None:
+        for waiting in (self._waiting_gone, self._waiting_up):
+            for future in waiting.values():
+                _settle(future, announced=False)
+            waiting.clear()
+
+
+def _settle(future: "asyncio.Future[bool] | None", *, announced: bool = True) -> None:
+    if future is not None and not future.done():
+        future.set_result(announced)
