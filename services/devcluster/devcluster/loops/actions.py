@@ -74,8 +74,8 @@ class Performer:
     def perform(self, actions: Iterable[Action]) -> float | None:
         """Carry out the actions in order; answers the soonest delay asked for, in seconds.
 
-        Raises ApiError of the first action that the API server refuses; what an object's
-        disappearance made pointless is not an error.
+        Raises ApiError of the first action that the API server refuses. What an object's
+        disappearance made pointless, and an event that cannot be written, are no errors.
         """
         delays = []
         for action in actions:
@@ -101,7 +101,8 @@ class Performer:
                 case Emit():
                     self._emit(action)
         except errors.ApiError as error:
-            if error.reason not in {"NotFound", "AlreadyExists"}:
+            is_late = error.reason in {"NotFound", "AlreadyExists"}
+            if not is_late and not isinstance(action, Emit):
                 raise
 
     def _patch(self, kind: names.Kind, key: str, body: Obj, subresource: str = "") -> None:
@@ -116,11 +117,12 @@ class Performer:
         )
 
     def _emit(self, event: Emit) -> None:
-        """Write an event, or count it up if the same was written before."""
+        """Write an event, or count it up if the same was written before and is still there."""
         identity = (facts.uid(event.about), event.reason, event.message)
         key, count = self._events.get(identity, ("", 0))
         now = metadata.now()
-        if count:
+        namespace, name = facts.split(key)
+        if count and self._api.get(self._api.resource(*names.EVENTS), name, namespace):
             self._patch(names.EVENTS, key, {"count": count + 1, "lastTimestamp": now})
         else:
             body = self._event(event, now)

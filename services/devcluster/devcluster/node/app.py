@@ -6,13 +6,15 @@ import ctypes
 import fcntl
 import os
 import pathlib
+from collections.abc import AsyncIterator
 
 import bitts
 from bitts.core import logs, process
 from bitts.kube import cache as caches
 from bitts.kube import client as clients
 from bitts.kube import config as configuration
-from bitts.kube import errors, events, reflector
+from bitts.kube import errors, events, kinds, objects, reflector
+from bitts.rpc import health, introspection, server
 
 from devcluster.node import membership, model, paths, plugins, pods, records, volumes
 from devcluster.node.options import PROGRAM, Options
@@ -51,30 +53,59 @@ async def _serve(
     node = membership.Membership(client, options.name, can_mount=can_mount)
     drivers, known = plugins.Drivers(), records.Records(layout)
     cache: caches.Cache[model.Pod] = caches.Cache()
+    attached: caches.Cache[objects.VolumeAttachment] = caches.Cache()
     recorder = events.EventRecorder(client, PROGRAM)
-    mounter = volumes.Volumes(client, options.name, layout, drivers, known)
-    loop = pods.Pods(pods.Parts(client, cache, known, mounter, node, recorder, layout, can_mount))
+    mounter = volumes.Volumes(client, options.name, layout, drivers, known, attached)
+    parts = pods.Parts(client, cache, known, mounter, node, recorder, layout, can_mount)
+    loop = pods.Pods(parts)
+    attached.subscribe(loop.attachment_changed)
     watched = plugins.Plugins(layout.registry, drivers, node, lambda _: loop.wake())
     await loop.load()
-    await _join(node)
-    chosen = f"spec.nodeName={options.name}"
-    source = reflector.Reflector(client, model.PODS, cache, field_selector=chosen)
-    running.start("events", recorder.run())
-    running.start("pod watch", source.run())
-    running.start("lease", node.keep_alive())
-    running.start("plugins", watched.run())
+    await _join(node, loop)
+    ours = f"spec.nodeName={options.name}"
+    source = reflector.Reflector(client, model.PODS, cache, field_selector=ours)
+    attachments = reflector.Reflector(client, kinds.VOLUME_ATTACHMENTS, attached)
+    for name, work in (
+        ("events", recorder.run()),
+        ("pod watch", source.run()),
+        ("attachment watch", attachments.run()),
+        ("lease", node.keep_alive()),
+        ("plugins", watched.run()),
+    ):
+        running.start(name, work)
     await cache.synced.wait()
     running.start("pods", loop.run())
-    running.started()
-    if options.ready_file:
-        await asyncio.to_thread(options.ready_file.write_text, f"{os.getpid()}\n")
-    await running.stopping.wait()
-    await _leave(node, recorder, drivers)
+    async with _introspection(layout, loop, running.log):
+        running.started()
+        if options.ready_file:
+            await asyncio.to_thread(options.ready_file.write_text, f"{os.getpid()}\n")
+        await running.stopping.wait()
+        await _leave(node, recorder, drivers)
 
 
-async def _join(node: membership.Membership) -> None:
+@contextlib.asynccontextmanager
+async def _introspection(
+    layout: paths.Layout, loop: pods.Pods, log: logs.Logger
+) -> AsyncIterator[None]:
+    """Answer what the agent does and why, on a socket in its folder."""
+    sources = introspection.Sources(
+        program=PROGRAM, version=bitts.__version__, ledger=loop.ledger, queues=[loop.queue]
+    )
+    path = str(layout.root / f"bitts-{PROGRAM}.sock")
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            listener = server.Server([introspection.Introspection(sources), health.Health()], path)
+            await listener.start()
+            stack.push_async_callback(listener.stop, 0.5)
+        except (OSError, ValueError) as error:
+            log.warning("No introspection", err=error, socket=path)
+        yield
+
+
+async def _join(node: membership.Membership, loop: pods.Pods) -> None:
     try:
         await node.join()
+        await loop.report_in_use()
     except errors.ApiError as error:
         raise process.ExitError(1, f"cannot register node {node.name}: {error}") from error
 

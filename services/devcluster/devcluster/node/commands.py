@@ -19,6 +19,8 @@ def build(
     container = next(one for one in every if one["name"] == name)
     if not container.get("command"):
         raise StartError(f'container "{name}": command is required, there are no images here')
+    if container.get("envFrom") or container.get("restartPolicy"):
+        raise StartError(f'container "{name}": envFrom and restartPolicy are not known here')
     identity = {
         **(pod.spec.get("securityContext") or {}),
         **(container.get("securityContext") or {}),
@@ -105,7 +107,8 @@ def _inside(volume: pathlib.Path, sub: str) -> pathlib.Path:
     path = (volume / sub).resolve()
     if not path.is_relative_to(volume.resolve()):
         raise StartError(f"subPath {sub!r} leads out of its volume")
-    path.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        path.mkdir(parents=True)
     return path
 
 

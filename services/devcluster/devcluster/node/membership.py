@@ -65,7 +65,10 @@ def _metadata(ids: Mapping[str, str], labels: Mapping[str, str]) -> Obj:
 
 def _node_ids(node: Obj) -> dict[str, str]:
     text = (node["metadata"].get("annotations") or {}).get(names.NODE_IDS, "{}")
-    return dict(json.loads(text))
+    try:
+        return dict(json.loads(text))
+    except ValueError:
+        return {}  # somebody else's scribble: written anew
 
 
 def csi_entry(entry: Registered) -> Obj:
@@ -103,7 +106,7 @@ class Membership:
         self._can_mount = can_mount
         self._uid = ""
         self._lock = asyncio.Lock()
-        self._in_use: frozenset[str] = frozenset()
+        self._in_use: frozenset[str] | None = None  # not known yet
         self._log = logs.get("node").bind(node=name)
 
     async def join(self) -> None:

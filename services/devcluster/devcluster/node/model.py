@@ -47,6 +47,7 @@ class Mounted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     target: str
     staged: bool = False  # whether the driver stages at all
     unique_name: str = ""  # in node.status.volumesInUse; empty if it is not attached
+    attachment: str = ""  # its VolumeAttachment, likewise
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

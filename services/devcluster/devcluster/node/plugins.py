@@ -25,6 +25,7 @@ INTERVAL = 0.2  # seconds between looks at the folder
 RETRY_START, RETRY_MAX = 0.5, 122.0  # seconds; the kubelet's
 CONNECT_TIMEOUT, CALL_TIMEOUT = 2.0, 10.0  # seconds for a driver's socket and for its answers
 NODE_INFO_TIMEOUT = 120.0
+ABSENT_AFTER = 10.0  # seconds after the start; a driver that is slower comes back by itself
 
 Stamp = tuple[int, int]
 
@@ -110,7 +111,7 @@ class Plugins:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
             await self._look(group)
-            await self._forget_absent()
+            group.create_task(self._forget_absent(), name="absent drivers")
             while True:
                 await asyncio.sleep(INTERVAL)
                 await self._look(group)
@@ -129,7 +130,8 @@ class Plugins:
 
     async def _forget_absent(self) -> None:
         """Take drivers off the CSINode that went away while no agent was running."""
-        await asyncio.gather(*self._tasks.values())
+        if self._tasks:  # a socket that nobody answers at must not keep the others in
+            await asyncio.wait(self._tasks.values(), timeout=ABSENT_AFTER)
         await self._retrying(lambda: self._node.keep_drivers(set(self._registered.values())))
 
     async def _register(self, path: str) -> None:

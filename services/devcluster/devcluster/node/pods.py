@@ -13,7 +13,7 @@ import msgspec
 from bitts.core import ledger, reconcile, workqueue
 from bitts.kube import cache as caches
 from bitts.kube import client as clients
-from bitts.kube import errors, events, patches
+from bitts.kube import errors, events, objects, patches
 
 from devcluster.node import (
     commands,
@@ -62,13 +62,13 @@ class Pods:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._queue = workqueue.WorkQueue("pods", start=RETRY_START, maximum=RETRY_MAX)
-        self._containers = containers.Containers(parts.layout, self._queue.add)
+        self.queue = workqueue.WorkQueue("pods", start=RETRY_START, maximum=RETRY_MAX)
+        self._containers = containers.Containers(parts.layout, self.queue.add)
         self._problems: dict[str, str] = {}
         self.ledger = ledger.Ledger()
         self._controller = reconcile.Controller[model.Seen, model.Action](
             "pods",
-            queue=self._queue,
+            queue=self.queue,
             ledger=self.ledger,
             workers=WORKERS,
             observe=self._observe,
@@ -94,14 +94,23 @@ class Pods:
     def wake(self) -> None:
         """Look at every pod again: a driver came or went."""
         for record in self._parts.records.all():
-            self._queue.add(record.uid)
+            self.queue.add(record.uid)
         for pod in self._parts.pods.items():
-            self._queue.add(pod.uid)
+            self.queue.add(pod.uid)
+
+    def attachment_changed(
+        self, old: objects.VolumeAttachment | None, new: objects.VolumeAttachment | None
+    ) -> None:
+        """Look at the pods that wait for an attachment."""
+        names = {one.name for one in (old, new) if one is not None}
+        for record in self._parts.records.all():
+            if any(volume.attachment in names for volume in record.volumes):
+                self.queue.add(record.uid)
 
     def _changed(self, old: model.Pod | None, new: model.Pod | None) -> None:
         for pod in (old, new):
             if pod is not None:
-                self._queue.add(pod.uid)
+                self.queue.add(pod.uid)
 
     def _observe(self, uid: str) -> model.Seen | None:
         pod = next(iter(self._parts.pods.by_index("uid", uid)), None)
@@ -154,8 +163,9 @@ class Pods:
         found = await sources.resolve(parts.client, pod)
         mounted = await parts.volumes.plan(pod, found)
         record = model.Record(uid=pod.uid, namespace=pod.namespace, name=pod.name, volumes=mounted)
-        await parts.records.write(record)
-        await self._report_in_use()
+        if parts.records.get(pod.uid) != record:
+            await parts.records.write(record)
+        await self.report_in_use()
         by_name = {one.name: one for one in mounted}
         group = (pod.spec.get("securityContext") or {}).get("fsGroup")
         for source in found:
@@ -190,11 +200,12 @@ class Pods:
                 problem = error
         remaining = msgspec.structs.replace(record, volumes=tuple(left), ready=False)
         await self._parts.records.write(remaining)
-        await self._report_in_use()
+        await self.report_in_use()
         if problem is not None:
             raise problem
 
-    async def _report_in_use(self) -> None:
+    async def report_in_use(self) -> None:
+        """Have the node's status list what its pods have, or are about to get, attached."""
         used = {v.unique_name for record in self._parts.records.all() for v in record.volumes}
         await self._parts.node.report_in_use(frozenset(used - {""}))
 

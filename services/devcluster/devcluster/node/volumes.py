@@ -14,8 +14,9 @@ from collections.abc import AsyncIterator, Mapping
 
 from bitts.csi import capabilities, v1
 from bitts.csi.driver import Driver
+from bitts.kube import cache as caches
 from bitts.kube import client as clients
-from bitts.kube import errors, kinds
+from bitts.kube import errors, objects
 from bitts.rpc.codes import RpcError
 from bitts.volumes import accessmodes
 
@@ -24,7 +25,7 @@ from devcluster.node.model import VolumeError
 from devcluster.node.sources import Csi
 
 CALL_TIMEOUT = 120.0  # seconds; as the kubelet allows
-ATTACH_CHECK = 0.3  # seconds between looks at a VolumeAttachment
+ATTACH_CHECK = 10.0  # seconds after which an attachment is looked for without an event
 NodeCapability = capabilities.NodeCapability
 
 
@@ -38,8 +39,10 @@ class Volumes:
         layout: paths.Layout,
         drivers: plugins.Drivers,
         known: records.Records,
+        attachments: caches.Cache[objects.VolumeAttachment],
     ) -> None:
         self._client = client
+        self._attachments = attachments
         self._node_name = node_name
         self._layout = layout
         self._drivers = drivers
@@ -59,7 +62,8 @@ class Volumes:
     def _mounted(self, pod: model.Pod, csi: Csi, driver: Driver) -> model.Mounted:
         handle, name, block = csi.source.volume_handle, csi.volume.name, csi.is_block
         stages = NodeCapability.STAGE_UNSTAGE_VOLUME in driver.info.node
-        unique = names.unique_volume(csi.source.driver, handle) if csi.needs_attach else ""
+        attachment = names.attachment(handle, csi.source.driver, self._node_name)
+        unique = names.unique_volume(csi.source.driver, handle)
         return model.Mounted(
             name=csi.name,
             driver=csi.source.driver,
@@ -68,12 +72,13 @@ class Volumes:
             staging=str(self._layout.staging(csi.source.driver, name, handle, block=block)),
             target=str(self._layout.target(pod.uid, name, block=block)),
             staged=stages,
-            unique_name=unique,
+            unique_name=unique if csi.needs_attach else "",
+            attachment=attachment if csi.needs_attach else "",
         )
 
     async def mount(self, pod: model.Pod, csi: Csi, mounted: model.Mounted) -> None:
         """Attach, stage and publish one volume; raises VolumeError, RpcError."""
-        context = await self._attached(csi) if csi.needs_attach else {}
+        context = self._attached(csi, mounted.attachment) if csi.needs_attach else {}
         driver = await self._drivers.use(csi.source.driver)
         group = (pod.spec.get("securityContext") or {}).get("fsGroup")
         delegated = NodeCapability.VOLUME_MOUNT_GROUP in driver.info.node
@@ -127,16 +132,12 @@ class Volumes:
             await driver.node.node_unstage_volume(request, timeout=CALL_TIMEOUT)
             await asyncio.to_thread(_drop, pathlib.Path(mounted.staging))
 
-    async def _attached(self, csi: Csi) -> Mapping[str, str]:
+    def _attached(self, csi: Csi, name: str) -> Mapping[str, str]:
         """The publish context of the attachment to this node; raises VolumeError until then."""
-        name = names.attachment(csi.source.volume_handle, csi.source.driver, self._node_name)
-        try:
-            attachment = await self._client.get(kinds.VOLUME_ATTACHMENTS, name)
-        except errors.NotFound:
+        attachment = self._attachments.get(name)
+        if attachment is None:
             text = f'volume "{csi.volume.name}" waits to be attached: no VolumeAttachment yet'
-            raise VolumeError(text, wait=ATTACH_CHECK) from None
-        except errors.ApiError as error:
-            raise VolumeError(f"VolumeAttachment {name}: {error}") from error
+            raise VolumeError(text, wait=ATTACH_CHECK)
         if attachment.status.attached and not attachment.deleting:
             return attachment.status.attachment_metadata
         problem = attachment.status.attach_error
