@@ -5,7 +5,10 @@ shared with all readers: never change one.
 """
 
 import collections.abc
+import contextlib
 import dataclasses
+
+from bitts.core import logs
 
 from devcluster import (
     admission,
@@ -21,6 +24,8 @@ from devcluster import (
 from devcluster.metadata import DeleteOptions
 from devcluster.resources import Object, Registry, Resource
 from devcluster.store import Collection, Key, Store, Stored, Subscriber, decode, encode
+
+_log = logs.get("api")
 
 Transform = collections.abc.Callable[[Object], Object]
 
@@ -127,11 +132,13 @@ class Api:
     ) -> Stored:
         """Create from a value that nobody else holds."""
         obj = metadata.begin(resource, obj, namespace)
-        admission.before_create(self, resource, obj)
-        if resource.custom:
-            obj = crds.admit(resource, obj)
-        defaults.on_create(resource, obj)
-        causes = metadata.check(resource, obj["metadata"]) + validation.on_create(resource, obj)
+        with _wrong_types_refused(resource):
+            admission.before_create(self, resource, obj)
+            if resource.custom:
+                obj = crds.admit(resource, obj)
+            defaults.on_create(resource, obj)
+            causes = metadata.check(resource, obj["metadata"])
+            causes += validation.on_create(resource, obj)
         name = obj["metadata"].get("name", "")
         if causes:
             raise errors.invalid(resource.group, resource.kind, name, causes)
@@ -140,7 +147,7 @@ class Api:
             raise errors.already_exists(resource.group, resource.plural, name)
         if dry_run:
             return Stored(obj, 0)
-        return self._changed(resource, self.store.put(collection, key, obj, manager))
+        return self._committed(resource, self.store.put(collection, key, obj, manager))
 
     def require(self, resource: Resource, key: Key) -> Stored:
         """Return an object; raises ApiError 404."""
@@ -165,30 +172,37 @@ class Api:
         transform has seen to managedFields itself.
         """
         old = self.require(resource, key)
-        new: Object = decode(encode(transform(old.value)))
-        self._check_identity(resource, old, new)
-        new = metadata.carry_over(resource, old.value, new, subresource)
-        if resource.custom:
-            new = crds.admit(resource, new)
-        defaults.on_update(resource, old.value, new)
-        if new == old.value:
-            return old
-        if manager and "managedFields" in new["metadata"]:
-            new["metadata"]["managedFields"] = apply.track(
-                old.value, new, resource.schema, manager, subresource, metadata.now()
-            )
-        admission.before_update(self, resource, old.value, new, subresource)
-        causes = metadata.check(resource, new["metadata"])
-        causes += metadata.check_update(old.value, new)
-        causes += validation.on_update(resource, old.value, new, subresource)
+        with _wrong_types_refused(resource):
+            new = self._changed_value(resource, old, transform, subresource)
+            if new == old.value:
+                return old
+            if manager and "managedFields" in new["metadata"]:
+                new["metadata"]["managedFields"] = apply.track(
+                    old.value, new, resource.schema, manager, subresource, metadata.now()
+                )
+            admission.before_update(self, resource, old.value, new, subresource)
+            causes = metadata.check(resource, new["metadata"])
+            causes += metadata.check_update(old.value, new)
+            causes += validation.on_update(resource, old.value, new, subresource)
         if causes:
             raise errors.invalid(resource.group, resource.kind, key[1], causes)
         if dry_run:
             return Stored(new, old.revision)
         collection = self.collection(resource)
         if metadata.is_gone(new):
-            return self._changed(resource, self.store.remove(collection, key, new))
-        return self._changed(resource, self.store.put(collection, key, new))
+            return self._committed(resource, self.store.remove(collection, key, new))
+        return self._committed(resource, self.store.put(collection, key, new))
+
+    def _changed_value(
+        self, resource: Resource, old: Stored, transform: Transform, subresource: str
+    ) -> Object:
+        new: Object = decode(encode(transform(old.value)))
+        self._check_identity(resource, old, new)
+        new = metadata.carry_over(resource, old.value, new, subresource)
+        if resource.custom:
+            new = crds.admit(resource, new)
+        defaults.on_update(resource, old.value, new)
+        return new
 
     def apply(
         self, resource: Resource, key: Key, request: apply.Applied, *, dry_run: bool = False
@@ -198,7 +212,8 @@ class Api:
         now = metadata.now()
         if old is None and not request.subresource:
             obj = apply.create(request, resource.schema, now)
-            obj["metadata"].setdefault("name", key[1])
+            if obj["metadata"].setdefault("name", key[1]) != key[1]:
+                raise errors.bad_request(f"metadata.name must be {key[1]}, the name on the URL")
             return self.insert(
                 resource, obj, key[0], manager=request.manager, dry_run=dry_run
             ), True
@@ -219,6 +234,12 @@ class Api:
         after = new.get("metadata")
         if not isinstance(after, dict):
             raise errors.bad_request("metadata: must be an object")
+        for name in ("name", "namespace"):
+            if after.get(name, "") != before.get(name, ""):
+                cause = errors.invalid_value(
+                    f"metadata.{name}", after.get(name), "field is immutable"
+                )
+                raise errors.invalid(resource.group, resource.kind, before["name"], [cause])
         revision = after.get("resourceVersion")
         about = (resource.group, resource.plural, before["name"])
         if after.get("uid") not in (None, "", before["uid"]):
@@ -238,10 +259,10 @@ class Api:
         collection = self.collection(resource)
         if metadata.is_gone(new):
             last = {**old.value, "metadata": dict(old.value["metadata"])}
-            return self._changed(resource, self.store.remove(collection, key, last))
+            return self._committed(resource, self.store.remove(collection, key, last))
         if new == old.value:
             return old
-        return self._changed(resource, self.store.put(collection, key, new))
+        return self._committed(resource, self.store.put(collection, key, new))
 
     def _check_preconditions(self, resource: Resource, old: Stored, options: DeleteOptions) -> None:
         have = old.value["metadata"]
@@ -253,7 +274,7 @@ class Api:
                 why = f"{what}, {name} in object meta: {found}"
                 raise errors.conflict(resource.group, resource.plural, have["name"], why)
 
-    def _changed(self, resource: Resource, stored: Stored) -> Stored:
+    def _committed(self, resource: Resource, stored: Stored) -> Stored:
         if resource.kind == "CustomResourceDefinition":
             found = self.collection(resource).objects.get(("", stored.value["metadata"]["name"]))
             if found is None:
@@ -277,3 +298,14 @@ class Api:
             last = {**stored.value, "metadata": dict(stored.value["metadata"])}
             self.store.remove(collection, key, last)
         self.store.drop(collection.name)
+
+
+@contextlib.contextmanager
+def _wrong_types_refused(resource: Resource) -> collections.abc.Iterator[None]:
+    """Refuse what trips over a value of the wrong JSON type, as decoding into Go types would."""
+    try:
+        yield
+    except (AttributeError, TypeError, KeyError, ValueError) as error:
+        _log.info("Wrong types in an object", resource=resource.qualified, err=error)
+        where = f'{resource.kind} in version "{resource.version}" cannot be handled as a'
+        raise errors.bad_request(f"{where} {resource.kind}: {error}") from error

@@ -42,12 +42,15 @@ class Embedded:
                 process.start("commit", log.run())
             api = Api(store)
             bootstrap.complete(api)
-            port = await self._listen(stack, Server(api, credentials.token), credentials)
+            server = Server(api, credentials.token)
+            port = await self._listen(stack, server, credentials)
             if options.loops:
                 process.start("loops", _run_loops(api))
             self._announce(f"https://127.0.0.1:{port}", credentials)
             process.started()
             await process.stopping.wait()
+            (options.directory / "ready.json").unlink(missing_ok=True)
+            server.drop_watches()
 
     async def _listen(
         self, stack: contextlib.AsyncExitStack, server: Server, credentials: tls.Credentials

@@ -83,43 +83,50 @@ def onto(live: Object, request: Applied, schema: Schema, now: str) -> Object:
     patch = _checked(request)
     part = request.subresource or "main"
     wanted = fields.of_object(patch, schema, part)
-    present = fields.of_object(live, schema)
     owners = owners_of(live) or _inherited(live, request, schema, now)
     own = _own(request, wanted, now)
     others = [owner for owner in owners if owner.identity != own.identity]
     before = next((owner for owner in owners if owner.identity == own.identity), None)
-    disputed = {path for path, value in wanted.items() if present.get(path) != value}
-    others = _settle_conflicts(request, others, disputed)
-    dropped = _dropped(before, own, others)
     merged = fields.combine(live, _without_foreign_part(patch, part), "", schema)
+    others = _settle_conflicts(request, others, _changed(live, merged, schema) & own.paths)
+    dropped = _dropped(before, own, others)
     result = fields.without(merged, dropped, schema) if dropped else merged
-    if before and before.paths == own.paths and merged == live:
+    if before and before.paths == own.paths and result == live:
         own = before
-    entries = [owner.entry() for owner in (*others, own) if owner.paths]
+    entries = [owner.entry() for owner in _in_order(owners, [*others, own]) if owner.paths]
     metadata = {**result["metadata"], "managedFields": entries}
     return {**result, "metadata": metadata}
 
 
+def _changed(old: Object, new: Object, schema: Schema) -> set[Path]:
+    """Return the fields that are new or have another value."""
+    before, after = fields.of_object(old, schema), fields.of_object(new, schema)
+    return {path for path, value in after.items() if path not in before or before[path] != value}
+
+
+def _in_order(known: list[Owner], owners: list[Owner]) -> list[Owner]:
+    """Sort owners as they stand in the object, new ones last."""
+    places = {owner.identity: place for place, owner in enumerate(known)}
+    return sorted(owners, key=lambda owner: places.get(owner.identity, len(places)))
+
+
 def track(
-    old: Object, new: Object, resource_schema: Schema, manager: str, subresource: str, now: str
+    old: Object, new: Object, schema: Schema, manager: str, subresource: str, now: str
 ) -> list[Any]:
     """Return managedFields after a write that was no apply: who changes a field owns it."""
-    before = fields.of_object(old, resource_schema)
-    after = fields.of_object(new, resource_schema)
-    changed = {path for path, value in after.items() if path not in before or before[path] != value}
-    gone = before.keys() - after.keys()
+    changed = _changed(old, new, schema)
+    gone = fields.of_object(old, schema).keys() - fields.of_object(new, schema).keys()
     writer = Owner(manager, "Update", subresource, new["apiVersion"], now, frozenset(changed))
-    kept = []
-    for owner in owners_of(new):
-        if owner.identity == writer.identity:
-            writer = replace(writer, paths=writer.paths | (owner.paths - gone))
-        else:
+    kept, known = [], owners_of(new)
+    for owner in known:
+        if owner.identity != writer.identity:
             kept.append(replace(owner, paths=owner.paths - gone - changed))
-    if changed or not writer.paths:
-        kept.append(writer)
-    else:
-        kept.append(next(o for o in owners_of(new) if o.identity == writer.identity))
-    return [owner.entry() for owner in kept if owner.paths]
+            continue
+        paths = owner.paths - gone
+        writer = (
+            replace(writer, paths=writer.paths | paths) if changed else replace(owner, paths=paths)
+        )
+    return [owner.entry() for owner in _in_order(known, [*kept, writer]) if owner.paths]
 
 
 def _checked(request: Applied) -> Object:

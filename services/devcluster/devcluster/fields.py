@@ -56,11 +56,13 @@ def _collect(value: Json, path: Path, field: str, schema: Schema, found: Leaves)
 
 def child(schema: Schema, name: str) -> Schema:
     """Return the schema of a field, through list items too."""
+    if name == "metadata":
+        return {}  # the same in every kind, whatever a custom resource's schema says
     schema = schema.get("items") or schema
     properties = schema.get("properties") or {}
     found: Schema = properties.get(name) or schema.get("additionalProperties") or {}
     if schema and not found:
-        return {"x-kubernetes-unknown": True} if name != "metadata" else {}
+        return {"x-kubernetes-unknown": True}
     return found if isinstance(found, dict) else {"x-kubernetes-unknown": True}
 
 

@@ -145,8 +145,10 @@ class Handlers:
         if metadata.get("name") != call.name:
             what = f"the name of the object ({metadata.get('name', '')}) does not match the name"
             raise errors.bad_request(f"{what} on the URL ({call.name})")
-        if metadata.get("namespace", call.namespace) != call.namespace:
+        if metadata.setdefault("namespace", call.namespace) != call.namespace:
             raise errors.bad_request("the namespace of the object does not match the URL")
+        if not call.namespace:
+            del metadata["namespace"]
         if not metadata.get("resourceVersion") and not call.resource.unconditional:
             why = "must be specified for an update"
             cause = errors.invalid_value("metadata.resourceVersion", "", why)

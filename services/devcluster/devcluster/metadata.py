@@ -54,6 +54,8 @@ def begin(resource: Resource, obj: Object, namespace: str) -> Object:
     if not metadata.get("name") and metadata.get("generateName"):
         suffix = "".join(random.choices(_SUFFIX_ALPHABET, k=5))  # noqa: S311 - a name, no secret
         metadata["name"] = metadata["generateName"][:58] + suffix
+    if metadata.get("resourceVersion"):
+        raise errors.bad_request("resourceVersion should not be set on objects to be created")
     for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"):
         metadata.pop(name, None)
     metadata["uid"] = str(uuid.UUID(int=random.getrandbits(128), version=4))
@@ -116,22 +118,22 @@ def carry_over(resource: Resource, old: Object, new: Object, subresource: str) -
 
     ``new`` is ours to change. Status and the rest are isolated both ways.
     """
-    before, after = old["metadata"], new["metadata"]
+    before, given = old["metadata"], new["metadata"]
     if subresource == "status":
         # A custom resource's status endpoint writes no metadata; built-in kinds' do.
-        source = before if resource.custom else after
+        source = before if resource.custom else given
         kept = {name: source[name] for name in _WRITABLE if name in source}
-        if resource.custom and "managedFields" in after:
-            kept["managedFields"] = after["managedFields"]
+        if resource.custom and "managedFields" in given:
+            kept["managedFields"] = given["managedFields"]
         rest = {name: value for name, value in old.items() if name != "status"}
         new = rest | {"metadata": kept} | ({"status": new["status"]} if "status" in new else {})
     elif subresource == "finalize":
-        new = {**old, "spec": new.get("spec") or {}, "metadata": after}
+        new = {**old, "spec": new.get("spec") or {}, "metadata": given}
     elif "status" in resource.subresources:
         new = {k: v for k, v in new.items() if k != "status"}
         if "status" in old:
             new["status"] = old["status"]
-    after = new["metadata"] = dict(after)
+    after = new["metadata"] = dict(new["metadata"])
     for name in _FIXED:
         if name in before:
             after[name] = before[name]

@@ -71,11 +71,12 @@ def route(registry: Registry, method: str, path: str, query: Query) -> Call:
         raise errors.no_such_path()
     if bool(namespace) != resource.namespaced and (namespace or name):
         raise errors.no_such_path()
-    verb = _verb(method, name, query)
+    verb = _verb(method, name, query, is_bare=resource.namespaced and not namespace)
     return Call(verb, resource, namespace, name, subresource, query)
 
 
-def _verb(method: str, name: str, query: Query) -> str:
+def _verb(method: str, name: str, query: Query, *, is_bare: bool) -> str:
+    """Name the verb; ``is_bare`` says that the path lacks the namespace that writes need."""
     if method == "GET" and is_true(query, "watch"):
         return "watch"
     if method == "GET" and not name:
@@ -83,7 +84,7 @@ def _verb(method: str, name: str, query: Query) -> str:
     if method == "DELETE":
         return "delete" if name else "deletecollection"
     verb = _VERBS.get(method, "")
-    if not verb or (verb in ("update", "patch")) > bool(name):
+    if not verb or (verb in ("update", "patch")) > bool(name) or is_bare:
         text = "the server does not allow this method on the requested resource"
         raise errors.ApiError(405, "MethodNotAllowed", text)
     return verb

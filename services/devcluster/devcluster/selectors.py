@@ -15,6 +15,7 @@ Predicate = collections.abc.Callable[[Object], bool]
 _EVERYWHERE = ("metadata.name", "metadata.namespace")
 _SET_BASED = re.compile(r"(\S+)\s+(in|notin)\s*\(([^()]*)\)")
 _EQUALITY = re.compile(r"([^=!<>\s]+)\s*(==|!=|=)\s*(\S*)")
+_LABEL_EQUALITY = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_./]*)\s*(==|!=|=)\s*([-A-Za-z0-9_.]*)")
 _KEY = re.compile(r"(!?)\s*([A-Za-z0-9][-A-Za-z0-9_./]*)")
 
 
@@ -51,7 +52,7 @@ def _label_test(part: str) -> Predicate:
         if operator == "in":
             return lambda obj: _labels(obj).get(key) in values
         return lambda obj: _labels(obj).get(key) not in values
-    if found := _EQUALITY.fullmatch(part):
+    if found := _LABEL_EQUALITY.fullmatch(part):
         key, operator, value = found.groups()
         if operator == "!=":
             return lambda obj: _labels(obj).get(key) != value

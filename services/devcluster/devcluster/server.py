@@ -57,6 +57,11 @@ class Server:
         if not hmac.compare_digest(given, self._authorization):
             raise errors.ApiError(401, "Unauthorized", "Unauthorized")
 
+    def drop_watches(self) -> None:
+        """Cut every watch stream."""
+        for transport in list(self._watching):
+            transport.abort()
+
     # ---- resources
 
     async def _resource(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -76,7 +81,8 @@ class Server:
             raise
         if fault is not None and fault.action == "drop_after":
             return self._drop(request, about)
-        self._counters.count(about, answer.status)
+        if call.verb != "watch":
+            self._counters.count(about, answer.status)
         return answer
 
     async def _suffer(self, fault: Fault) -> bool:
@@ -98,6 +104,7 @@ class Server:
     ) -> web.StreamResponse:
         accept = request.headers.get("Accept", "")
         if call.verb == "watch":
+            self._counters.count(about, 200)  # at its start: that is when a client has synced
             return await self._watch(self._handlers.watch(call, accept), request)
         data = await request.read() if request.can_read_body else b""
         content_type = request.headers.get("Content-Type", "")
@@ -138,8 +145,7 @@ class Server:
             case ("DELETE", "/-/faults"):
                 self._faults.clear()
             case ("POST", "/-/watches/drop"):
-                for transport in list(self._watching):
-                    transport.abort()
+                self.drop_watches()
             case ("POST", "/-/history/expire"):
                 for collection in self._api.store.collections():
                     collection.expire()

@@ -67,6 +67,8 @@ class Collection:
         self.objects: dict[Key, Stored] = {}
         self.subscribers: list[Subscriber] = []
         self.waiting: set[asyncio.Event] = set()
+        self.is_closed = False
+        """Whether the resource is served no more."""
         self.floor = floor
         """Changes up to this revision are no longer known."""
         self._changes: list[Change] = []
@@ -160,7 +162,7 @@ class Store:
         self._dropped.add(name)
         gone = self._collections.pop(name, None)
         if gone is not None:
-            gone.floor = self.revision + 1
+            gone.is_closed = True
             gone.wake()
 
     def put(self, collection: Collection, key: Key, value: Object, manager: str = "") -> Stored:

@@ -1,8 +1,8 @@
 """The rules of the kinds we touch: what a field must hold, and what may not change (pure).
 
-Rules are small functions made by ``needs``, ``one_of``, ``fixed`` … and listed per resource, so
-that the tables at the end read like the rules themselves. Source: the validation of the API
-types in Kubernetes 1.37; texts agree where clients show or match them.
+Rules are listed per resource at the end, so that the tables read like the rules themselves.
+Source: the validation of the API types in Kubernetes 1.37; texts agree where clients show or
+match them.
 """
 
 import base64
@@ -11,24 +11,11 @@ import collections.abc
 import re
 from typing import Any
 
-from bitts.kube import quantity
-
-from devcluster import crds, errors
+from devcluster import crds, errors, volume_rules
 from devcluster.errors import Cause
 from devcluster.resources import Object, Resource
+from devcluster.rules import Change, Rule, amount, fixed, longest, maps, needs, one_of
 from devcluster.tables import at
-
-Rule = collections.abc.Callable[[Object], collections.abc.Iterable[Cause]]
-Change = collections.abc.Callable[[Object, Object], collections.abc.Iterable[Cause]]
-
-ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
-_IMMUTABLE = "field is immutable"
-_NO_SOURCE = (
-    *("capacity", "accessModes", "claimRef", "persistentVolumeReclaimPolicy", "mountOptions"),
-    *("storageClassName", "volumeMode", "nodeAffinity", "volumeAttributesClassName"),
-)
-"""Fields of a volume's spec that say nothing about where its data is."""
-_BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 
 
 def on_create(resource: Resource, obj: Object) -> list[Cause]:
@@ -49,228 +36,14 @@ def on_update(resource: Resource, old: Object, new: Object, subresource: str) ->
     return causes + [cause for change in changes for cause in change(old, new)]
 
 
-# ---- rule makers
-
-
-def needs(*paths: str) -> Rule:
-    """Fields that must be given and not be empty."""
-    return lambda obj: (errors.required(path) for path in paths if at(path)(obj) in ("", [], {}))
-
-
-def one_of(path: str, *known: str) -> Rule:
-    """A field, where given, is one of the known words."""
-
-    def rule(obj: Object) -> collections.abc.Iterator[Cause]:
-        value = at(path, None)(obj)
-        if value is not None and value not in known:
-            yield errors.unsupported(path, value, known)
-
-    return rule
-
-
-def maps(*paths: str) -> Rule:
-    """Fields that, where given, are maps of strings."""
-
-    def rule(obj: Object) -> collections.abc.Iterator[Cause]:
-        for path in paths:
-            value = at(path, {})(obj)
-            if not isinstance(value, dict):
-                yield errors.invalid_value(path, value, "must be a map")
-                continue
-            for key, one in value.items():
-                if not isinstance(one, str):
-                    yield errors.invalid_value(f"{path}[{key}]", one, "must be a string")
-
-    return rule
-
-
-def amount(path: str, *, shown: str = "", is_required: bool = False) -> Rule:
-    """A quantity above zero."""
-    field = shown or path
-
-    def rule(obj: Object) -> collections.abc.Iterator[Cause]:
-        value = at(path, None)(obj)
-        if value is None:
-            if is_required:
-                yield errors.required(field)
-            return
-        try:
-            is_positive = quantity.parse(str(value)).nanos > 0
-        except quantity.QuantityError:
-            yield errors.invalid_value(field, value, "must be a quantity such as 1Gi")
-            return
-        if not is_positive:
-            yield errors.invalid_value(field, value, "must be greater than zero")
-
-    return rule
-
-
-def longest(path: str, limit: int) -> Rule:
-    """A text of at most so many bytes."""
-
-    def rule(obj: Object) -> collections.abc.Iterator[Cause]:
-        if len(str(at(path)(obj)).encode()) > limit:
-            text = f"Too long: may not be more than {limit} bytes"
-            yield Cause(path, "FieldValueTooLong", text)
-
-    return rule
-
-
-def fixed(*paths: str) -> Change:
-    """Fields that never change."""
-
-    def change(old: Object, new: Object) -> collections.abc.Iterator[Cause]:
-        for path in paths:
-            cell = at(path, None)
-            if cell(old) != cell(new):
-                yield errors.invalid_value(path, cell(new), _IMMUTABLE)
-
-    return change
-
-
 # ---- rules of single kinds
-
-
-def _access_modes(obj: Object) -> collections.abc.Iterator[Cause]:
-    modes = at("spec.accessModes", ())(obj)
-    if not modes:
-        yield errors.required("spec.accessModes", "at least 1 access mode is required")
-    for mode in modes:
-        if mode not in ACCESS_MODES:
-            yield errors.unsupported("spec.accessModes", mode, ACCESS_MODES)
-    if "ReadWriteOncePod" in modes and len(set(modes)) > 1:
-        why = "may not use ReadWriteOncePod with other access modes"
-        yield errors.forbidden_value("spec.accessModes", why)
-
-
-def _source(obj: Object) -> collections.abc.Iterator[Cause]:
-    spec = obj.get("spec") or {}
-    sources = [name for name in spec if name not in _NO_SOURCE and spec[name] is not None]
-    if not sources:
-        yield errors.required("spec", "must specify a volume type")
-    for name in sources[1:]:
-        yield errors.forbidden_value(f"spec.{name}", "may not specify more than 1 volume type")
-    csi = spec.get("csi")
-    if csi is None:
-        return
-    for name in ("driver", "volumeHandle"):
-        if not csi.get(name):
-            yield errors.required(f"spec.csi.{name}")
-    for name, value in csi.items():
-        if name.endswith("SecretRef") and isinstance(value, dict):
-            for part in ("name", "namespace"):
-                if not value.get(part):
-                    yield errors.required(f"spec.csi.{name}.{part}")
-
-
-def _affinity(obj: Object) -> collections.abc.Iterator[Cause]:
-    affinity = at("spec.nodeAffinity", None)(obj)
-    if affinity is None:
-        return
-    path = "spec.nodeAffinity.required"
-    if affinity.get("required") is None:
-        yield errors.required(path, "must specify required node constraints")
-    elif not affinity["required"].get("nodeSelectorTerms"):
-        hint = "must have at least one node selector term"
-        yield errors.required(f"{path}.nodeSelectorTerms", hint)
-
-
-def _attachment_source(obj: Object) -> collections.abc.Iterator[Cause]:
-    source = at("spec.source", {})(obj)
-    given = [n for n in ("inlineVolumeSpec", "persistentVolumeName") if source.get(n) is not None]
-    why = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
-    if not given:
-        yield errors.required("spec.source", why)
-    elif len(given) > 1:
-        yield errors.forbidden_value("spec.source", why)
-
-
-def _csi_node_drivers(obj: Object) -> collections.abc.Iterator[Cause]:
-    seen: set[str] = set()
-    for index, driver in enumerate(at("spec.drivers", ())(obj)):
-        path, name = f"spec.drivers[{index}]", driver.get("name")
-        if not name:
-            yield errors.required(f"{path}.name")
-        elif name in seen:
-            yield errors.duplicate(f"{path}.name", name)
-        if not driver.get("nodeID"):
-            yield errors.required(f"{path}.nodeID")
-        count = (driver.get("allocatable") or {}).get("count")
-        if count is not None and count < 0:
-            why = "must be greater than or equal to 0"
-            yield errors.invalid_value(f"{path}.allocatable.count", count, why)
-        seen.add(str(name))
-
-
-def _csi_node_changes(old: Object, new: Object) -> collections.abc.Iterator[Cause]:
-    before = {driver["name"]: driver for driver in at("spec.drivers", ())(old)}
-    for driver in at("spec.drivers", ())(new):
-        known = before.get(driver["name"])
-        # How many volumes fit may be corrected; which node this is may not.
-        if known and {**known, "allocatable": None} != {**driver, "allocatable": None}:
-            yield errors.invalid_value("spec.drivers", driver, _IMMUTABLE)
-
-
-def _claim_changes(old: Object, new: Object) -> collections.abc.Iterator[Cause]:
-    before, after = dict(old["spec"]), dict(new["spec"])
-    is_bound = at("status.phase")(new) == "Bound"
-    if not before.get("volumeName"):
-        before["volumeName"] = after.get("volumeName")
-    if before.get("storageClassName") is None and after.get("storageClassName") is not None:
-        beta = (old["metadata"].get("annotations") or {}).get(_BETA_CLASS)
-        if beta in (None, after["storageClassName"]):
-            before["storageClassName"] = after["storageClassName"]
-    if is_bound:
-        before["volumeAttributesClassName"] = after.get("volumeAttributesClassName")
-        before["resources"] = _with_request(before, after)
-    if _present(before) != _present(after):
-        why = "spec is immutable after creation except resources.requests"
-        why += " and volumeAttributesClassName for bound claims"
-        yield errors.forbidden_value("spec", why)
-    yield from _size_changes(old, new)
-
-
-def _with_request(before: Object, after: Object) -> Object:
-    requests = dict((before.get("resources") or {}).get("requests") or {})
-    requests["storage"] = at("resources.requests.storage", None)(after)
-    return {**(before.get("resources") or {}), "requests": requests}
-
-
-def _present(spec: Object) -> Object:
-    return {name: value for name, value in spec.items() if value is not None}
-
-
-def _size_changes(old: Object, new: Object) -> collections.abc.Iterator[Cause]:
-    size = at("spec.resources.requests.storage", "0")
-    capacity = at("status.capacity.storage", "0")(old)
-    try:
-        before, after, real = (quantity.parse(str(v)) for v in (size(old), size(new), capacity))
-    except quantity.QuantityError:
-        return
-    if after < before and after <= real:
-        path = "spec.resources.requests.storage"
-        yield errors.forbidden_value(path, "field can not be less than status.capacity")
-
-
-def _volume_changes(old: Object, new: Object) -> collections.abc.Iterator[Cause]:
-    before = {k: v for k, v in old["spec"].items() if k not in _NO_SOURCE}
-    after = {k: v for k, v in new["spec"].items() if k not in _NO_SOURCE}
-    expand = "controllerExpandSecretRef"
-    if "csi" in before and "csi" in after and expand not in before["csi"]:
-        after["csi"] = {k: v for k, v in after["csi"].items() if k != expand}
-    if before != after:
-        why = "spec.persistentvolumesource is immutable after creation"
-        yield errors.forbidden_value("spec.persistentvolumesource", why)
-    affinity = at("spec.nodeAffinity", None)
-    if affinity(old) is not None and affinity(old) != affinity(new):
-        yield errors.invalid_value("spec.nodeAffinity", affinity(new), _IMMUTABLE)
 
 
 def _pod_changes(old: Object, new: Object) -> collections.abc.Iterator[Cause]:
     before, after = _fixed_part(old["spec"]), _fixed_part(new["spec"])
     if not before.get("nodeName"):
         before["nodeName"] = after.get("nodeName")
-    if _present(before) != _present(after):
+    if volume_rules.present(before) != volume_rules.present(after):
         why = "pod updates may not change fields other than `spec.containers[*].image`,"
         why += (
             "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only"
@@ -366,15 +139,15 @@ _VOLUME_MODES = ("Block", "Filesystem")
 
 RULES: dict[str, tuple[Rule, ...]] = {
     "persistentvolumeclaims": (
-        _access_modes,
+        volume_rules.access_modes,
         amount("spec.resources.requests.storage", shown=_REQUEST, is_required=True),
         one_of("spec.volumeMode", *_VOLUME_MODES),
     ),
     "persistentvolumes": (
-        _access_modes,
+        volume_rules.access_modes,
         amount("spec.capacity.storage", shown="spec.capacity[storage]", is_required=True),
-        _source,
-        _affinity,
+        volume_rules.source,
+        volume_rules.affinity,
         one_of("spec.volumeMode", *_VOLUME_MODES),
         one_of("spec.persistentVolumeReclaimPolicy", "Delete", "Recycle", "Retain"),
     ),
@@ -384,8 +157,8 @@ RULES: dict[str, tuple[Rule, ...]] = {
         one_of("reclaimPolicy", "Delete", "Retain"),
         one_of("volumeBindingMode", "Immediate", "WaitForFirstConsumer"),
     ),
-    "volumeattachments": (needs("spec.attacher", "spec.nodeName"), _attachment_source),
-    "csinodes": (_csi_node_drivers,),
+    "volumeattachments": (needs("spec.attacher", "spec.nodeName"), volume_rules.attachment_source),
+    "csinodes": (volume_rules.csi_node_drivers,),
     "csidrivers": (one_of("spec.fsGroupPolicy", "File", "None", "ReadWriteOnceWithFSType"),),
     "csistoragecapacities": (needs("storageClassName"),),
     "volumeattributesclasses": (needs("driverName", "parameters"), maps("parameters")),
@@ -405,11 +178,11 @@ STATUS_RULES: dict[str, tuple[Rule, ...]] = {
 }
 
 CHANGES: dict[str, tuple[Change, ...]] = {
-    "persistentvolumeclaims": (_claim_changes, fixed("spec.volumeMode")),
-    "persistentvolumes": (_volume_changes, fixed("spec.volumeMode")),
+    "persistentvolumeclaims": (volume_rules.claim_changes, fixed("spec.volumeMode")),
+    "persistentvolumes": (volume_rules.volume_changes, fixed("spec.volumeMode")),
     "storageclasses": (fixed("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"),),
     "volumeattachments": (fixed("spec"),),
-    "csinodes": (_csi_node_changes,),
+    "csinodes": (volume_rules.csi_node_changes,),
     "csidrivers": (fixed("spec.attachRequired", "spec.volumeLifecycleModes"),),
     "csistoragecapacities": (fixed("storageClassName", "nodeTopology"),),
     "volumeattributesclasses": (fixed("driverName", "parameters"),),

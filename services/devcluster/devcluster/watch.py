@@ -90,8 +90,11 @@ class Watch:
             if changes:
                 await self._send(changes[:BATCH])
                 await asyncio.sleep(COALESCE)
-                continue
-            await self._wait()
+            elif self._collection.is_closed:
+                await self._fail(errors.expired("the resource is served no more"))
+                return
+            else:
+                await self._wait()
 
     async def _begin(self) -> bool:
         """Set the position and send the initial state; False when that is impossible."""
