@@ -83,6 +83,14 @@ def test_a_users_reservation_only_lacks_the_uid() -> None:
     assert plan[0] == Patch(VOLUME, "v", {"spec": {"claimRef": claim_ref(claim())}})
 
 
+def test_the_attributes_class_is_reported_with_the_bond() -> None:
+    asks = claim(volumeAttributesClassName="gold")
+    made = volume(volumeAttributesClassName="gold", claimRef=claim_ref(asks))
+    *_, status = decide(asks, candidates=[made])
+    assert isinstance(status, Patch)
+    assert status.body["status"]["currentVolumeAttributesClassName"] == "gold"
+
+
 def test_a_complete_bond_needs_nothing() -> None:
     status = {"phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}}
     bound = claim(volumeName="v", annotations=COMPLETED, status=status)
@@ -179,16 +187,32 @@ def test_what_cannot_be_provisioned_is_said(found: Obj | None, text: str) -> Non
 def test_a_named_volume_must_exist_be_free_and_suit() -> None:
     wants = claim(volumeName="v")
     assert decide(wants) == []
+    reserved = volume(phase="Bound", claimRef={"namespace": "ns", "name": "c"})
+    first, *_ = decide(wants, named=reserved)
+    assert first == Patch(VOLUME, "v", {"spec": {"claimRef": claim_ref(wants)}})
     taken = volume(claimRef={"namespace": "ns", "name": "other", "uid": "x"})
     (event,) = decide(wants, named=taken)
     assert isinstance(event, Emit)
     assert event.reason == "FailedBinding"
-    (event,) = decide(wants, named=volume(size="1Mi"))
-    assert isinstance(event, Emit)
-    assert event.reason == "VolumeMismatch"
     first, *_ = decide(wants, named=volume())
     assert isinstance(first, Patch)
     assert first.kind == VOLUME
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        ({"size": "1Mi"}, "too small"),
+        ({"storageClassName": "slow"}, "storageClassName"),
+        ({"volumeMode": "Block"}, "volumeMode"),
+        ({"accessModes": ["ReadOnlyMany"]}, "accessMode"),
+    ],
+)
+def test_a_named_volume_that_does_not_suit_is_refused(bad: Obj, why: str) -> None:
+    (event,) = decide(claim(volumeName="v"), named=volume(**bad))
+    assert isinstance(event, Emit)
+    assert event.reason == "VolumeMismatch"
+    assert why in event.message
 
 
 @pytest.mark.parametrize(

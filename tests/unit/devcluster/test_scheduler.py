@@ -215,6 +215,11 @@ def test_capacity_does_not_matter_to_other_drivers() -> None:
     assert decide(pending(driver=csi_driver())) == [selected("n1")]
 
 
+def test_a_claim_whose_class_is_gone_fits_nowhere() -> None:
+    seen = fit.ClaimSeen("ns/c", claim(), None, None)
+    assert "storage class" in fit.on_node(pod(), [seen], nodes("n1")[0]).problem
+
+
 def test_a_driver_may_insist_on_being_there() -> None:
     seen = pending(driver=csi_driver(preventPodSchedulingIfMissing=True))
     assert decide(seen, on=[fit.NodeSeen(node("n1")), *nodes("n2")]) == [selected("n2")]
