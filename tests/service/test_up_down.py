@@ -80,8 +80,10 @@ async def stack(no_leaks: None, short_dir: pathlib.Path) -> Stack:
 
 
 @pytest.mark.slow
-async def test_a_crashed_part_comes_back(stack: Stack) -> None:
+async def test_a_crashed_part_comes_back_and_the_folder_stays_taken(stack: Stack) -> None:
     await stack.bitts("up", "--detach")
+    with pytest.raises(processes.ProcessError, match="a stack already runs in"):
+        await stack.bitts("up")
     before = (await stack.record())["processes"]
     os.kill(before["csi-provisioner"], signal.SIGKILL)
 
@@ -94,14 +96,6 @@ async def test_a_crashed_part_comes_back(stack: Stack) -> None:
     assert "csi-provisioner: killed by signal 9; again in 0.25 s" in log
     assert (await stack.bitts("down")) == "The stack is down and nothing runs.\n"
     assert not await asyncio.to_thread(stack.folder.exists)
-
-
-@pytest.mark.slow
-async def test_a_second_stack_in_the_same_folder_is_refused(stack: Stack) -> None:
-    await stack.bitts("up", "--detach")
-    with pytest.raises(processes.ProcessError, match="a stack already runs in"):
-        await stack.bitts("up")
-    await stack.bitts("down")
 
 
 @pytest.mark.slow

@@ -30,6 +30,9 @@ STALE = 60.0
 
 DRIVER_TIMEOUT = 10.0
 
+CAPACITY = "16Gi"
+"""What the demo's driver may promise: far more than it writes, so that a small disk will do."""
+
 
 async def on_own_stack(plan: scenario.Scenario, console: Console, timeout: float) -> None:
     """Run the demo on a stack that lives only for it, and prove that nothing of it is left.
@@ -39,9 +42,8 @@ async def on_own_stack(plan: scenario.Scenario, console: Console, timeout: float
     able = await asyncio.to_thread(abilities.find)
     restricted, omissions = scenario.restrict(plan, able)
     tell_plan(restricted, omissions, console)
-    base = state.runtime_base(os.environ)
-    await _sweep_stale(base)
-    home = pathlib.Path(await asyncio.to_thread(tempfile.mkdtemp, "", prefix(), base))
+    await _sweep_stale()
+    home = pathlib.Path(await asyncio.to_thread(tempfile.mkdtemp, "", prefix(), state.TEMPORARY))
     folders = state.Folders(home / "state", home / "run")
     backends = ("directory", "image") if able.images else ("directory",)
     with progress.Board(console) as board:
@@ -64,7 +66,7 @@ async def on_own_stack(plan: scenario.Scenario, console: Console, timeout: float
             board.phase("stop the processes")
             return outcome
 
-        options = stack.Options(backends=backends)
+        options = stack.Options(backends=backends, capacity=CAPACITY)
         try:
             outcome = await running.run(options, folders, report, on_stack)
         except asyncio.CancelledError:
@@ -122,9 +124,9 @@ def prefix() -> str:
     return f"bitts-demo-{os.geteuid()}-"
 
 
-async def _sweep_stale(base: pathlib.Path) -> None:
+async def _sweep_stale() -> None:
     """Remove what demos that were killed left behind."""
-    for home in await asyncio.to_thread(lambda: list(base.glob(f"{prefix()}*"))):
+    for home in await asyncio.to_thread(lambda: list(state.TEMPORARY.glob(f"{prefix()}*"))):
         folders = state.Folders(home / "state", home / "run")
         if await asyncio.to_thread(_is_stale, home, folders):
             await running.clear(folders, keep_data=False)

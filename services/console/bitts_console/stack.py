@@ -18,13 +18,17 @@ FIRST_NODE = "node-1"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the user chose. ``backends`` are those the driver offers, the default one first."""
+    """What the user chose. ``backends`` are those the driver offers, the default one first.
+
+    ``capacity`` is a quantity that bounds the sum of all volumes; empty: what the disk has.
+    """
 
     nodes: int = 1
     backends: tuple[str, ...] = ("directory",)
     store: str = "memory"
     kind: str = "embedded"
     verbosity: int = 2
+    capacity: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +142,7 @@ def _driver(options: Options, folders: Folders) -> Spec:
             f"--default-backend={options.backends[0]}",
             f"--registration-dir={root / 'plugins_registry'}",
             f"--kubelet-registration-path={path}",
+            f"--capacity={options.capacity}",
             f"--v={options.verbosity}",
         ),
         ready=SocketReady(path),

@@ -12,6 +12,9 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+TEMPORARY = pathlib.Path("/tmp")  # noqa: S108  # prepare() refuses a folder of somebody else
+"""Where short paths can be had; ``TMPDIR`` may well be too long for sockets."""
+
 SOCKET_PATH_LIMIT = 107
 DEEPEST_SOCKET = 66
 """Bytes that the longest socket below a runtime folder adds to its path (a test checks it)."""
@@ -73,7 +76,7 @@ def locate(given: str, environ: Mapping[str, str], uid: int) -> Folders:
     if given:
         chosen = pathlib.Path(given).expanduser()
     else:
-        home = environ.get("HOME") or "/tmp"  # noqa: S108  # as good as it gets without a home
+        home = environ.get("HOME") or TEMPORARY
         base = environ.get("XDG_STATE_HOME") or f"{home}/.local/state"
         chosen = pathlib.Path(base) / DEFAULT_NAME
     state = chosen.resolve()
@@ -87,7 +90,7 @@ def runtime_base(environ: Mapping[str, str]) -> pathlib.Path:
     name = len("/bitts-4294967295-01234567")
     if offered.startswith("/") and len(offered) + name + DEEPEST_SOCKET <= SOCKET_PATH_LIMIT:
         return pathlib.Path(offered)
-    return pathlib.Path("/tmp")  # noqa: S108  # prepare() refuses a folder of somebody else
+    return TEMPORARY
 
 
 def prepare(folders: Folders) -> None:
