@@ -4,6 +4,7 @@ Everything is real: the process, the socket, files, mounts and loop devices. ``H
 takes away what a failed test left mounted.
 """
 
+import asyncio
 import contextlib
 import pathlib
 import subprocess
@@ -12,7 +13,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from bitts.csi import v1
 from bitts.rpc import channel
 
-from support import cluster, leaks, processes
+from support import cluster, leaks, processes, waiting
 
 Mode = v1.VolumeCapabilityAccessModeMode
 TIMEOUT = 20.0
@@ -140,19 +141,38 @@ class Harness:
         finally:
             await opened.close()
 
+    async def faults(self, *commands: str) -> list[str]:
+        """Send commands to the fault socket (``faults.sock``); return the lines of all answers."""
+        path = self.home / "faults.sock"
+        await waiting.until(lambda: cluster.accepts(path), "fault socket")
+        reader, writer = await asyncio.open_unix_connection(path)
+        lines: list[str] = []
+        for command in commands:
+            writer.write(f"{command}\n".encode())
+            while (line := (await reader.readline()).decode().rstrip("\n")) != "ok":
+                assert not line.startswith("error"), line
+                lines.append(line)
+        writer.close()
+        await writer.wait_closed()
+        return lines
+
     def content(self) -> list[str]:
         """Return what lies in the state directory, metadata and content, as relative names."""
         folders = ("volumes", "directory", "image")
         found = [path for name in folders for path in (self.state / name).glob("*")]
         return sorted(str(path.relative_to(self.state)) for path in found)
 
+    def leaked(self) -> list[str]:
+        """Return what the kernel still holds of ours; other tests' mounts are not our business."""
+        return [
+            line for line in (*leaks.mounts(), *leaks.loop_devices()) if f"{self.home}/" in line
+        ]
+
     def close(self) -> None:
         """Unmount and detach whatever of ours is left."""
-        for _attempt in range(3):
-            for line in reversed(leaks.mounts()):
-                point = line.rpartition(" (")[0]
-                if point.startswith(f"{self.home}/"):
-                    subprocess.run(["umount", "-l", point], check=False)
+        mounted = [line for line in leaks.mounts() if line.startswith(f"{self.home}/")]
+        for line in reversed(mounted):
+            subprocess.run(["umount", "-l", line.rpartition(" (")[0]], check=False)
         for line in leaks.loop_devices():
             device, _, backing = line.partition(" ")
             if backing.startswith(f"{self.home}/"):

@@ -9,6 +9,7 @@ leaves an image either blank or whole.
 import contextlib
 import os
 import pathlib
+import time
 from collections.abc import Iterator
 
 from bitts.rpc.codes import Code, RpcError
@@ -22,6 +23,9 @@ MIB = 1 << 20
 _MINIMUM = {"ext4": 4 * MIB, "xfs": 300 * MIB, "": 4096}
 _MAXIMUM = (16 << 40) - 4096
 """The largest file that ext4 holds."""
+
+_GOING, _LOOK = 1.0, 0.005
+"""Seconds in which a device without users should vanish, and between two looks at it."""
 
 _SUFFIX = ".img"
 _FORMATTING = ".formatting"
@@ -107,12 +111,25 @@ class ImageBackend:
             return loop.path
 
     def release(self, volume_id: str) -> None:
-        """Detach the devices that no mount shows any longer."""
-        found = loops.find(self._path(volume_id))
+        """Detach the devices that no mount shows any longer, and see them go.
+
+        While a container starts anywhere on the node, its copy of the mount table holds a file
+        system for a moment longer. One that stays held is no reason to fail: it is detached
+        with its last user, and until then the volume is not deleted.
+        """
+        image = self._path(volume_id)
+        found = loops.find(image)
         shown = _sightings(found) if found else []
-        for loop in found:
-            if not any(_shows(mount, loop) for mount in shown):
+        idle = [loop for loop in found if not any(_shows(mount, loop) for mount in shown)]
+        for loop in idle:
+            if not loop.is_autoclear:
                 loops.detach(loop)
+        going = {loop.number for loop in idle}
+        patience = time.monotonic() + _GOING
+        while any(loop.number in going for loop in loops.find(image)):
+            if time.monotonic() > patience:
+                return
+            time.sleep(_LOOK)
 
     @contextlib.contextmanager
     def _loop(self, volume: Volume, *, read_only: bool, autoclear: bool) -> Iterator[loops.Loop]:
