@@ -120,8 +120,8 @@ def _bind_pod(seen: Seen, node: str) -> list[Action]:
     condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": seen.now}
     status: Obj = {"status": {"conditions": [*_other_conditions(seen.pod), condition]}}
     return [
+        Patch(names.PODS, key, status, "status"),  # first: the node's agent writes conditions too
         Patch(names.PODS, key, {"spec": {"nodeName": node}}, "binding"),
-        Patch(names.PODS, key, status, "status"),
     ]
 
 

@@ -93,6 +93,7 @@ class Containers:
                 _, problem = await child.communicate()
         except TimeoutError:
             child.kill()
+            await child.wait()
             problem = b"building its root took too long"
         finally:
             await self._refresh(uid, name)

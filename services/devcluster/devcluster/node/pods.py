@@ -87,7 +87,7 @@ class Pods:
 
     async def run(self) -> None:
         """Work until cancelled; the cache of pods must be in step."""
-        self._parts.pods.subscribe(self._changed)
+        self._parts.pods.subscribe(self._changed, own_writes=self._wrote)
         self.wake()
         await self._controller.run()
 
@@ -111,6 +111,11 @@ class Pods:
         for pod in (old, new):
             if pod is not None:
                 self.queue.add(pod.uid)
+
+    def _wrote(self, _old: model.Pod | None, new: model.Pod | None) -> None:
+        """A status of ours is no reason to try again sooner."""
+        if new is not None:
+            self.queue.add(new.uid, own_write=True)
 
     def _observe(self, uid: str) -> model.Seen | None:
         pod = next(iter(self._parts.pods.by_index("uid", uid)), None)
