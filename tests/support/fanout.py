@@ -1,8 +1,8 @@
 """Load for an API server: many creations, and watchers that see each of them.
 
-Run as ``python tests/support/fanout.py FOLDER EVENTS WATCHERS`` in a process of its own, so that the
-tests' debugging of coroutines slows neither side. FOLDER is where ready.json stands. Prints one
-JSON object; the test judges it, a person reads the rates.
+Run as ``python tests/support/fanout.py FOLDER EVENTS WATCHERS`` in a process of its own, so that
+the tests' debugging of coroutines slows neither side. FOLDER is where ready.json stands. Prints
+one JSON object; the test judges it, a person reads the rates.
 """
 
 import asyncio
@@ -37,12 +37,13 @@ def session(folder: pathlib.Path) -> aiohttp.ClientSession:
 
 async def follow(client: aiohttp.ClientSession, version: str, events: int) -> list[int]:
     """Watch until so many lines have come; return their resource versions."""
-    seen = bytearray()
+    seen, lines = bytearray(), 0
     query = {"watch": "1", "resourceVersion": version}
     async with client.get(PATH, params=query) as answer:
         async for chunk in answer.content.iter_any():
             seen += chunk
-            if chunk.endswith(b"\n") and seen.count(b"\n") >= events:
+            lines += chunk.count(b"\n")
+            if lines >= events:
                 break
     return [int(found) for found in VERSION.findall(seen)]
 
