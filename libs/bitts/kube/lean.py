@@ -6,11 +6,15 @@ meta-path finder replaces only the *execution* of four ``__init__.py`` files by 
 as usual, and a name such as ``client.V1Lease`` is imported when it is first asked for, from
 the file that the original ``__init__.py`` says. If the package was imported before, nothing
 is changed: it works as it is, only larger.
+
+The same for aiohttp, which reads all of the system's certificates into two TLS contexts of its
+own when it is imported (40 ms, 2 MB): ours are made from the cluster's certificate instead.
 """
 
 import importlib
 import importlib.abc
 import importlib.machinery
+import os
 import pathlib
 import re
 import sys
@@ -20,6 +24,8 @@ from collections.abc import Callable, Sequence
 ROOT = "kubernetes_asyncio"
 _PACKAGES = frozenset({ROOT, f"{ROOT}.client", f"{ROOT}.client.models", f"{ROOT}.client.api"})
 _EXPORT = re.compile(r"^from (kubernetes_asyncio\.\S+) import (\w+)\s*$", re.MULTILINE)
+# OpenSSL's own variables for where the system's certificates are.
+_NO_CERTIFICATES = {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": "/nonexistent"}
 _VERSION = re.compile(r'^__version__ = "([^"]+)"', re.MULTILINE)
 
 
@@ -79,4 +85,21 @@ def install() -> None:
         sys.meta_path.insert(0, _Finder())
 
 
+def import_aiohttp() -> None:
+    """Import aiohttp without the system's certificates, if it is not imported yet."""
+    if "aiohttp.connector" in sys.modules:
+        return
+    before = {name: os.environ.get(name) for name in _NO_CERTIFICATES}
+    os.environ.update(_NO_CERTIFICATES)
+    try:
+        importlib.import_module("aiohttp")
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
 install()
+import_aiohttp()

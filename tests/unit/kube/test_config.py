@@ -64,6 +64,29 @@ async def test_token_namespace_and_impersonation(tmp_path: pathlib.Path) -> None
     assert "'dev'" in found.origin
 
 
+async def test_name_and_password_and_an_auth_provider(tmp_path: pathlib.Path) -> None:
+    file = kubeconfig(tmp_path, user={"username": "u", "password": "p"})
+    found = await configuration.load(str(file))
+    assert await found.credentials.header() == "Basic dTpw"
+    provider = {"name": "gcp", "config": {"access-token": "g", "expiry": "2999-01-01T00:00:00Z"}}
+    file = kubeconfig(tmp_path, user={"auth-provider": provider})
+    found = await configuration.load(str(file))
+    assert await found.credentials.header() == "Bearer g"
+
+
+async def test_the_environments_proxy_is_looked_up_once(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = kubeconfig(tmp_path, cluster={"server": "http://api.example:1"})
+    monkeypatch.setenv("http_proxy", "http://proxy.example:3128")
+    assert (await configuration.load(str(file))).proxy == "http://proxy.example:3128"
+    monkeypatch.setenv("no_proxy", "api.example")
+    assert (await configuration.load(str(file))).proxy is None
+    own = {"server": "http://api.example:1", "proxy-url": "http://own.example:1"}
+    found = await configuration.load(str(kubeconfig(tmp_path, cluster=own)))
+    assert found.proxy == "http://own.example:1"
+
+
 async def test_no_user_is_anonymous(tmp_path: pathlib.Path) -> None:
     found = await configuration.load(str(kubeconfig(tmp_path, context={"user": ""})))
     assert await found.credentials.header() is None
@@ -105,6 +128,8 @@ async def test_several_files_are_merged(
         ({"cluster": {"certificate-authority-data": "%"}}, ["authority-data", "not base64"]),
         ({"user": {"tokenFile": "none"}}, ["user 'u'", "tokenFile", "does not exist"]),
         ({"users": "none"}, ["users: must be a list"]),
+        ({"clusters": [{"name": "c", "cluster": ["x"]}]}, ["cluster: must be a mapping"]),
+        ({"user": {"auth-provider": {"name": "oidc", "config": {}}}}, ["user 'u'", "oidc"]),
         ({"users": [{"user": {}}]}, ["users: must be a list of entries with a name"]),
     ],
 )

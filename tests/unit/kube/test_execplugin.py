@@ -153,3 +153,10 @@ async def test_what_a_plugin_does_wrong_is_named(
         await configuration.load(str(file))
     for word in [str(file), "user 'u'", "exec", *words]:
         assert word in str(caught.value)
+
+
+async def test_a_plugin_that_may_not_run(tmp_path: pathlib.Path) -> None:
+    program(tmp_path, "#!/bin/sh\n").chmod(0o600)
+    file = kubeconfig(tmp_path, "http://127.0.0.1:1", {"command": "./plugin"})
+    with pytest.raises(configuration.ConfigError, match=r"plugin failed: .*Permission"):
+        await configuration.load(str(file))

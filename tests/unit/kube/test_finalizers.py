@@ -67,3 +67,24 @@ async def test_nothing_is_added_to_what_is_being_deleted(
     fake.put(VOLUMES, volume("b", deletionTimestamp="2026-01-01T00:00:00Z"))
     with pytest.raises(errors.Invalid, match="being deleted"):
         await finalizers.ensure(client, kinds.PERSISTENT_VOLUMES, stale, OURS)
+
+
+async def test_an_object_of_the_same_name_gets_no_finalizer(
+    fake: kubefake.FakeApi, client: clients.Client
+) -> None:
+    fake.put(VOLUMES, volume("a"))
+    stale = await seen(client)
+    fake.put(VOLUMES, volume("a", uid="next"))
+    with pytest.raises(errors.NotFound, match="replaced"):
+        await finalizers.ensure(client, kinds.PERSISTENT_VOLUMES, stale, OURS)
+
+
+async def test_what_never_fits_is_given_up(fake: kubefake.FakeApi, client: clients.Client) -> None:
+    fake.put(VOLUMES, volume("a", OURS))
+    view = await seen(client)
+    fake.fail(method="PATCH", times=99, status=409, reason="Conflict")
+    with pytest.raises(errors.Conflict):
+        await finalizers.remove(client, kinds.PERSISTENT_VOLUMES, view, OURS)
+    assert fake.count("PATCH") == 5
+    with pytest.raises(errors.Conflict):
+        await finalizers.ensure(client, kinds.PERSISTENT_VOLUMES, view, "other.example/x")

@@ -286,6 +286,15 @@ async def test_a_release_survives_a_renewal_that_landed_meanwhile(
     assert spec(fake)["holderIdentity"] == ""
 
 
+async def test_a_lease_that_cannot_be_released_expires(fake: kubefake.FakeApi, join: Join) -> None:
+    one = join("one", Quick(lease_duration=10, renew_deadline=9, retry_period=5))
+    await until_working(one)
+    fake.fail(method="PUT", times=99, status=500, reason="InternalError")
+    await one.stop()
+    assert spec(fake)["holderIdentity"] == "one"
+    assert one.statuses == [False, True, False]
+
+
 async def test_leadership_is_told_as_events(
     fake: kubefake.FakeApi, client: clients.Client, join: Join
 ) -> None:
