@@ -205,3 +205,23 @@ async def test_a_burst_of_claims_is_bound(world: World) -> None:
     await world.until_phase(names.CLAIMS, f"ns/c{count - 1}", "Bound")
     resource = world.api.resource(*names.CLAIMS)
     assert all(facts.phase(one) == "Bound" for one in world.api.list(resource))
+
+
+async def test_what_an_earlier_process_left_is_taken_up() -> None:
+    world = World()
+    world.create(names.CLASSES, manifests.storage_class())
+    world.ready_node("n1")
+    it = world.create(names.CLAIMS, manifests.claim())
+    world.provision(it)
+    world.create(names.PODS, manifests.pod(claims=("c",)))
+    dangling = manifests.owner(manifests.pod("gone"))
+    world.create(names.CLAIMS, manifests.claim("orphan", ownerReferences=[dangling]))
+    world.create(names.NAMESPACES, {"metadata": {"name": "going"}})
+    world.delete(names.NAMESPACES, "going")
+    async with _running(world):
+        await world.until_phase(names.CLAIMS, "ns/c", "Bound")
+        await world.until(
+            lambda: facts.node_name(world.get(names.PODS, "ns/p") or {"spec": {}}) == "n1", "placed"
+        )
+        await world.until(lambda: world.get(names.CLAIMS, "ns/orphan") is None, "orphan gone")
+        await world.until(lambda: world.get(names.NAMESPACES, "going") is None, "namespace gone")
