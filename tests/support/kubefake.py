@@ -7,7 +7,6 @@ server would decide (validation, garbage collection, ...) is not here: see devcl
 """
 
 import asyncio
-import collections
 import copy
 import dataclasses
 import itertools
@@ -18,6 +17,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from aiohttp import web
+
+from support import jsonpatches
 
 JsonObject = dict[str, Any]
 
@@ -368,56 +369,11 @@ class FakeApi:
 def patched(old: JsonObject, body: Any, content_type: str) -> JsonObject:
     """The object with a patch applied; 422 if a JSON patch does not fit."""
     if content_type != "application/json-patch+json":
-        merged = merge(old, body)
+        merged = jsonpatches.merge(old, body)
         assert isinstance(merged, dict)
         return merged
     try:
-        result: JsonObject = json_patch(copy.deepcopy(old), body)
+        result: JsonObject = jsonpatches.apply(copy.deepcopy(old), body)
         return result
     except (AssertionError, LookupError, TypeError) as error:
         raise FailureError(422, "Invalid", f"the patch does not apply: {error!r}") from error
-
-
-def merge(old: Any, patch: Any) -> Any:
-    """RFC 7386."""
-    if not isinstance(patch, dict):
-        return patch
-    new = dict(old) if isinstance(old, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            new.pop(key, None)
-        else:
-            new[key] = merge(new.get(key), value)
-    return new
-
-
-def json_patch(document: Any, operations: list[JsonObject]) -> Any:
-    """RFC 6902: test, add, replace, remove."""
-    for operation in operations:
-        *parents, last = [
-            part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]
-        ]
-        place = document
-        for part in parents:
-            place = place[int(part) if isinstance(place, list) else part]
-        key: Any = int(last) if isinstance(place, list) and last != "-" else last
-        match operation["op"]:
-            case "test":
-                assert place[key] == operation["value"], "test failed"
-            case "add" if isinstance(place, list):
-                place.insert(len(place) if last == "-" else key, operation["value"])
-            case "add":
-                place[key] = operation["value"]
-            case "replace":
-                assert place[key] is not None
-                place[key] = operation["value"]
-            case "remove":
-                del place[key]
-            case other:
-                raise AssertionError(f"unknown operation {other}")
-    return document
-
-
-def reasons(recorded: list[Recorded]) -> collections.Counter[str]:
-    """How many events of which reason were written."""
-    return collections.Counter(one.body["reason"] for one in recorded if one.body)

@@ -238,7 +238,15 @@ class Client:
             kind, selection, resource_version=resource_version, timeout=timeout
         )
         await self.pacing.admit()
-        async with self._wire.stream(request.url, silence=silence) as stream:
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                opening = self._wire.stream(request.url, silence=silence)
+                stream = await stack.enter_async_context(opening)
+            except errors.Unauthorized:
+                if not await self._wire.renew_credentials():
+                    raise
+                opening = self._wire.stream(request.url, silence=silence)
+                stream = await stack.enter_async_context(opening)
             yield watching.events(kind, stream)
 
     async def server_version(self) -> str:

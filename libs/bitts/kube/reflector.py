@@ -78,7 +78,7 @@ class Reflector(Generic[T]):
     async def run(self) -> None:
         """Keep the cache up to date until cancelled; never returns, never raises."""
         while True:
-            useful = False
+            useful, asked = False, 0.0
             try:
                 if not self._version:
                     await self._list()
@@ -91,9 +91,10 @@ class Reflector(Generic[T]):
                 self._log.at(2).info("Version is too old, listing again", err=error)
             except errors.ApiError as error:
                 self._failed(error)
+                asked = min(error.retry_after or 0.0, LONGEST_DELAY)
             if not useful:
                 self._failures += 1
-                await asyncio.sleep(self._delay())
+                await asyncio.sleep(max(asked, self._delay()))
 
     async def _list(self) -> None:
         mark = self._cache.mark()

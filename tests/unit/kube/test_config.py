@@ -178,6 +178,14 @@ async def test_a_refused_token_is_read_again_at_once(
         fake.fail(status=401, reason="Unauthorized")
         await client.get(kinds.NODES, "n")
         assert fake.requests[-1].headers["Authorization"] == "Bearer new"
+        (tmp_path / "token").write_text("newer")
+        fake.fail(path="watch", status=401, reason="Unauthorized")
+        async with client.watch(kinds.NODES, "1"):
+            assert fake.requests[-1].headers["Authorization"] == "Bearer newer"
+        fake.fail(path="watch", status=401, reason="Unauthorized")
+        with pytest.raises(errors.Unauthorized):
+            async with client.watch(kinds.NODES, "1"):
+                pass
         fake.fail(times=2, status=401, reason="Unauthorized")
         with pytest.raises(errors.Unauthorized):
             await client.get(kinds.NODES, "n")

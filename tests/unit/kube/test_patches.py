@@ -8,7 +8,7 @@ import pytest
 from bitts.kube import objects, patches
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import kubefake
+from support import jsonpatches, kubefake
 
 OURS = "our.example/finalizer"
 
@@ -73,7 +73,7 @@ def test_operations() -> None:
         patches.replace("/a/b/0", 9),
         patches.remove("/a/b/1"),
     ]
-    assert kubefake.json_patch(document, operations) == {"a": {"b": [9, 3]}}
+    assert jsonpatches.apply(document, operations) == {"a": {"b": [9, 3]}}
 
 
 @pytest.mark.parametrize("others", [[], ["x"], ["x", "y"]], ids=["none", "one", "two"])
