@@ -46,7 +46,6 @@ THREADS = 16
 def run(options: Options) -> int:
     """Serve until a signal comes; returns the exit code."""
     logs.configure(options.logs, names.PROGRAM)
-    os.umask(0)  # every file and folder is made with the mode that it is meant to have
     return process.run(functools.partial(_main, options=options), names.PROGRAM)
 
 

@@ -110,9 +110,9 @@ def test_an_image_is_sparse(image: ImageBackend) -> None:
     assert image.contents() == set()
 
 
-def test_an_image_that_is_too_large_leaves_nothing(image: ImageBackend) -> None:
-    with pytest.raises(OSError, match="large"):
-        image.create(volume(capacity=1 << 62))
+def test_an_image_that_cannot_be_made_leaves_nothing(image: ImageBackend) -> None:
+    with pytest.raises(OSError, match="Invalid"):
+        image.create(volume(capacity=-1))
     assert image.contents() == set()
 
 
@@ -222,3 +222,41 @@ def test_a_busy_mount_cannot_be_taken_away(tmp_path: pathlib.Path) -> None:
         mounts.remove_target(source)
     with pytest.raises(FileNotFoundError):
         mounts.bind(tmp_path / "missing", source, mountflags.MountFlags())
+
+
+def test_any_pods_user_can_write_to_a_fresh_folder(directory: DirectoryBackend) -> None:
+    directory.create(volume())
+    assert (directory.folder / ID).stat().st_mode & 0o777 == 0o777
+
+
+@pytest.mark.root
+def test_project_quota_limits_where_the_kernel_has_it(tmp_path: pathlib.Path) -> None:
+    """Kernels built without quota must not be taken for enforcing it."""
+    disk, state = tmp_path / "disk.img", tmp_path / "state"
+    state.mkdir()
+    with disk.open("wb") as file:
+        file.truncate(64 * MIB)
+    subprocess.run(
+        ["mkfs.ext4", "-q", "-F", "-O", "quota,project", "-E", "quotatype=prjquota", disk],
+        check=True,
+    )
+    mounted = subprocess.run(
+        ["mount", "-o", "loop,prjquota", disk, state], check=False, capture_output=True
+    )
+    if mounted.returncode != 0:
+        assert not DirectoryBackend(Site(state)).is_limiting
+        return
+    try:
+        backend = DirectoryBackend(Site(state))
+        assert backend.is_limiting
+        backend.create(volume(is_limited=True))
+        place = backend.folder / ID
+        assert filesystems.usage(place).total_bytes == 8 * MIB
+        (place / "file").write_bytes(bytes(4 * MIB))
+        assert filesystems.usage(place).available_bytes < 4 * MIB + MIB
+        backend.remove(ID)
+        backend.create(volume(is_limited=True))
+        assert filesystems.usage(place).used_bytes < MIB
+        backend.remove(ID)
+    finally:
+        subprocess.run(["umount", state], check=True)

@@ -44,10 +44,11 @@ class DirectoryBackend:
         """Make an empty folder."""
         path = self._path(volume.volume_id)
         try:
-            path.mkdir(_MODE)
+            path.mkdir()
         except FileExistsError:
             self.remove(volume.volume_id)
-            path.mkdir(_MODE)
+            path.mkdir()
+        path.chmod(_MODE)
         if volume.is_limited:
             quotas.limit(path, volume.serial, volume.capacity)
 
