@@ -1,30 +1,13 @@
 """Whatever a driver or a user gets wrong: a clear word, no hot loop, and nothing lost."""
 
-from typing import Any
-
 import pytest
-from bitts.rpc import introspection
 from bitts.rpc.codes import Code
 from support import cluster as clusters
-from support import provisioning, waiting
-from support.provisioning import Stand
+from support import provisioning
 from support.proxy import Fault, Loss, When
 
 OPEN = [Code.CANCELLED, Code.DEADLINE_EXCEEDED, Code.UNAVAILABLE, Code.ABORTED]
 FINAL = [Code.UNKNOWN, Code.ALREADY_EXISTS, Code.INTERNAL, Code.RESOURCE_EXHAUSTED]
-
-
-async def decision(stand: Stand, name: str, wanted: str) -> Any:
-    """Wait until the last decision about a claim is ``wanted``."""
-    key = f"{stand.cluster.namespace}/{name}"
-    socket = stand.folder / "bitts-csi-provisioner.sock"
-    async with introspection.connect(str(socket)) as asked:
-
-        async def told() -> Any:
-            found = [one for one in (await asked.objects(key=key)).objects if one.key == key]
-            return next((one for one in found if one.decision == wanted), None)
-
-        return await waiting.until(told, f"{wanted} for {name}")
 
 
 async def test_after_every_code_the_volume_comes_about_once(cluster: clusters.Cluster) -> None:
@@ -63,7 +46,7 @@ async def test_a_deleted_claim_s_volume_is_finished_and_deleted(cluster: cluster
         await stand.provisioner("--retry-interval-start=1s")
         stand.csi.inject(Fault("CreateVolume", when=When.AFTER, code=Code.UNAVAILABLE))
         await stand.claim("data", await stand.make_class())
-        await decision(stand, "data", "RetryLater")
+        await stand.decided("data", "RetryLater")
         await stand.delete_claim("data")
         await stand.quiet(0)
         assert stand.csi.count("CreateVolume") == 2
@@ -75,7 +58,7 @@ async def test_after_a_final_error_a_deleted_claim_is_let_go(cluster: clusters.C
         await stand.provisioner("--retry-interval-start=1s")
         stand.csi.inject(Fault("CreateVolume", when=When.BEFORE, code=Code.INTERNAL))
         await stand.claim("data", await stand.make_class())
-        await decision(stand, "data", "RetryLater")
+        await stand.decided("data", "RetryLater")
         await stand.delete_claim("data")
         await stand.quiet(0)
         assert stand.csi.count("CreateVolume") == 1
@@ -91,7 +74,7 @@ async def test_an_infeasible_request_is_not_repeated_until_it_changes(
         await stand.claim("data", name)
         await stand.event("data", "Volume provisioning failed with infeasible error.")
         await stand.annotate("data", touched="yes")
-        found = await decision(stand, "data", "WaitFor")
+        found = await stand.decided("data", "WaitFor")
         assert found.retry_at > 0
         assert stand.csi.count("CreateVolume") == 1
         await cluster.request("DELETE", f"{provisioning.CLASSES}/{name}")

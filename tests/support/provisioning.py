@@ -129,6 +129,18 @@ class Stand:
         await waiting.until(idle, "an idle provisioner", timeout, interval=0.05)
         await self.settled(count, timeout)
 
+    async def decided(self, name: str, wanted: str) -> introspection.Object:
+        """Wait until the provisioner's last decision about a claim is ``wanted``."""
+        key = f"{self.cluster.namespace}/{name}"
+        path = str(self.folder / "bitts-csi-provisioner.sock")
+        async with introspection.connect(path) as asked:
+
+            async def told() -> list[introspection.Object]:
+                found = (await asked.objects(loop="claims", key=key)).objects
+                return [one for one in found if one.key == key and one.decision == wanted]
+
+            return (await waiting.until(told, f"{wanted} for {name}"))[0]
+
     async def refused(self, verb: str, resource: str, times: int = 1) -> None:
         """Wait until the API server has dropped or refused so many of the provisioner's writes."""
 
