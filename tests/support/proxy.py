@@ -133,6 +133,11 @@ class Proxy:
         self._server = server.Server([], self.path, lookup=self._method)
         await self._server.start()
 
+    @property
+    def is_serving(self) -> bool:
+        """Whether the socket is there: not after a crash."""
+        return self._server is not None
+
     async def stop(self) -> None:
         """Stop at once; calls in flight are cancelled."""
         self.clear()
@@ -142,9 +147,10 @@ class Proxy:
 
     async def crash(self) -> None:
         """Vanish as a killed driver does: connections break, the socket refuses."""
-        if self._server is not None:
+        crashing = self._server
+        if crashing is not None:
             self.cut()
-            await self._server.stop(grace=0.0)
+            await crashing.stop(grace=0.0)
             self._server = None
 
     def cut(self) -> None:
