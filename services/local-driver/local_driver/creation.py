@@ -94,12 +94,13 @@ def size(required: int, limit: int, offer: Offer, filesystem: str) -> int:
     if limit and limit < required:
         raise _out_of_range(f"limit_bytes {limit} is below required_bytes {required}")
     least = offer.minimum[filesystem]
-    wanted = required or min(DEFAULT_SIZE, limit or DEFAULT_SIZE)
-    rounded = -(-max(wanted, least) // offer.granularity) * offer.granularity
+    step = offer.granularity
+    wanted = required or min(DEFAULT_SIZE, (limit or DEFAULT_SIZE) // step * step)
+    rounded = -(-max(wanted, least) // step) * step
     if limit and rounded > limit:
         raise _out_of_range(
             f"limit_bytes {limit}: backend {offer.name} makes volumes of at least {least} bytes "
-            f"in steps of {offer.granularity}, here {rounded}"
+            f"in steps of {step}, here {rounded}"
         )
     if rounded > offer.maximum:
         raise _out_of_range(

@@ -106,6 +106,7 @@ def test_what_the_backend_lacks_is_named(
         pytest.param(0, 0, FOLDER, "ext4", GIB, id="nothing asked for"),
         pytest.param(0, 100, FOLDER, "ext4", 100, id="only a limit"),
         pytest.param(0, 5 * GIB, FOLDER, "ext4", GIB, id="a generous limit"),
+        pytest.param(0, (8 << 20) + 1, IMAGE, "ext4", 8 << 20, id="a limit between two steps"),
         pytest.param(12345, 0, FOLDER, "ext4", 12345, id="exact"),
         pytest.param(12345, 12345, FOLDER, "ext4", 12345, id="exact with limit"),
         pytest.param((4 << 20) + 1, 0, IMAGE, "ext4", (4 << 20) + 4096, id="rounded up"),
@@ -146,7 +147,8 @@ def test_a_size_always_lies_in_the_range(required: int, limit: int, filesystem: 
     try:
         size = creation.size(required, limit, IMAGE, filesystem)
     except RpcError:
-        assert 0 < limit < max(required, IMAGE.minimum[filesystem]) + IMAGE.granularity
+        least = max(required, IMAGE.minimum[filesystem])
+        assert 0 < limit < -(-least // IMAGE.granularity) * IMAGE.granularity
         return
     assert size >= max(required, IMAGE.minimum[filesystem])
     assert not limit or size <= limit
