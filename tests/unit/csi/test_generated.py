@@ -2,21 +2,20 @@
 
 import pathlib
 import subprocess
-import sys
 
 from bitts.csi import v1
 from bitts.csi._generated import secret_fields
+from support import generator
 
-ROOT = pathlib.Path(__file__).parent.parent.parent.parent
 PACKAGES = ("csi/_generated", "rpc/_generated")
 
 
 def test_generated_code_is_current(tmp_path: pathlib.Path) -> None:
-    command = [sys.executable, str(ROOT / "scripts" / "generate.py"), "--output", str(tmp_path)]
-    subprocess.run(command, check=True, timeout=120)
+    command = [str(generator.python()), "scripts/generate.py", "--output", str(tmp_path)]
+    subprocess.run(command, cwd=generator.ROOT, check=True, timeout=120)
     for package in PACKAGES:
         made = {path.name: path.read_text() for path in (tmp_path / package).glob("*.py")}
-        kept = (ROOT / "libs" / "bitts" / package).glob("*.py")
+        kept = (generator.ROOT / "libs" / "bitts" / package).glob("*.py")
         assert {path.name: path.read_text() for path in kept} == made, "run: make generate"
 
 
