@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from bitts.core import logs
 from bitts.csi.driver import Driver
-from bitts.kube import errors, events, kinds, patches
+from bitts.kube import errors, events, kinds
 from bitts.kube.client import Client
 from bitts.kube.objects import PersistentVolume, PersistentVolumeClaim, VolumeAttributesClass
 from bitts.rpc.codes import RpcError
@@ -131,20 +131,22 @@ class Provisioning:
         return await self._client.get(kinds.PERSISTENT_VOLUMES, action.draft.volume_name)
 
     async def _unselect_node(self, action: model.UnselectNode, seen: ClaimSeen) -> None:
-        """Take the annotation off if it still names the node; a newer choice stays."""
-        claim = action.claim
-        path = patches.pointer("metadata", "annotations", names.SELECTED_NODE)
-        guards = [patches.test("/metadata/uid", claim.uid), patches.test(path, action.node)]
-        patch = patches.json_patch([*guards, patches.remove(path)])
-        kind = kinds.PERSISTENT_VOLUME_CLAIMS
+        """Take the annotation off if it still names the node; a newer choice stays.
+
+        By an update, not a patch: upstream's role lets a provisioner get and update claims,
+        but not patch them.
+        """
+        claim, kind = action.claim, kinds.PERSISTENT_VOLUME_CLAIMS
         try:
-            changed = await self._client.patch(kind, claim.name, patch, claim.namespace)
+            live = await self._client.get(kind.untyped(), claim.name, claim.namespace)
+            metadata = live["metadata"]
+            annotations = dict(metadata.get("annotations") or {})
+            node = annotations.pop(names.SELECTED_NODE, None)
+            if metadata["uid"] != claim.uid or node != action.node:
+                return
+            body = {**live, "metadata": {**metadata, "annotations": annotations}}
+            changed = await self._client.replace(kind, claim.name, body, claim.namespace)
         except errors.NotFound:
-            return
-        except errors.Invalid:
-            live = await self._client.get(kind, claim.name, claim.namespace)
-            if live.metadata.annotations.get(names.SELECTED_NODE) == action.node:
-                raise
             return
         self._caches.claims.overlay(changed)
 
