@@ -344,3 +344,23 @@ async def test_a_busy_mount_is_told_and_goes_when_its_user_has_gone(
     sleeper.kill()
     await sleeper.wait()
     await ended(use, client)
+
+
+async def test_without_root_volumes_are_made_and_the_rest_is_refused_with_the_reason(
+    harness: Harness, spawner: processes.Processes
+) -> None:
+    home = harness.home / "user"
+    home.mkdir()
+    home.chmod(0o777)
+    harness.home.chmod(0o755)
+    user = Harness(home, spawner)
+    process = await user.start(as_user=65534)
+    await process.wait_for_output("Not root")
+    async with user.client() as client:
+        for name, kind in (("v", "directory"), ("w", "ext4")):
+            use = await made(client, harness, kind, name)
+            use.staging.chmod(0o777)
+            await refused(use.stage(), Code.FAILED_PRECONDITION, "run the driver as root")
+            await client.delete(use.volume_id)
+        assert user.content() == []
+    assert await process.stop() == 0

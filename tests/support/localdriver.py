@@ -117,10 +117,14 @@ class Harness:
         self._spawner = spawner
         self.process: processes.Process | None = None
 
-    async def start(self, *words: str) -> processes.Process:
+    async def start(self, *words: str, as_user: int = 0) -> processes.Process:
         """Start the driver and wait for its socket; earlier ones must have ended."""
+        program = [processes.script("local-driver")]
+        if as_user:
+            ids = [f"--reuid={as_user}", f"--regid={as_user}", "--clear-groups"]
+            program = ["/usr/bin/setpriv", *ids, "--", *program]
         command = [
-            "local-driver",
+            *program,
             f"--endpoint=unix://{self.socket}",
             f"--state-dir={self.state}",
             f"--node-id={NODE}",

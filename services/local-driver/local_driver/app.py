@@ -148,8 +148,9 @@ async def _sweep(running: process.Process, storage: Storage, operations: Operati
     log = logs.get("storage")
     for volume_id in await asyncio.to_thread(storage.leftovers):
         try:
-            await operations.run(volume_id, "Sweep", functools.partial(storage.sweep, volume_id))
-            log.info("Removed what a crash left", volume=volume_id)
+            work = functools.partial(storage.sweep, volume_id)
+            if await operations.run(volume_id, "Sweep", work):
+                log.info("Removed what a crash left", volume=volume_id)
         except (OSError, RpcError) as error:
             log.warning("What a crash left cannot be removed", volume=volume_id, err=error)
     await running.stopping.wait()

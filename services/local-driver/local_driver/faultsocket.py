@@ -65,5 +65,9 @@ async def serve(path: str, rules: faultrules.FaultSet, methods: Sequence[str]) -
         await asyncio.to_thread(os.unlink, path)
     listener = await asyncio.start_unix_server(converse, path, limit=LINE_LIMIT)
     await asyncio.to_thread(os.chmod, path, 0o600)
-    async with listener:
-        await listener.serve_forever()
+    try:
+        async with listener:
+            await listener.serve_forever()
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)

@@ -104,13 +104,16 @@ class Storage:
         await asyncio.to_thread(backend.remove, volume_id)
         self._reached(steps.Step.CONTENT_REMOVED)
 
-    async def sweep(self, volume_id: str) -> None:
+    async def sweep(self, volume_id: str) -> bool:
         """Remove content that no volume has; raises as remove() does.
 
-        In the meantime the ID may have become a volume's: then nothing is rubbish any more.
+        In the meantime the ID may have become a volume's: then nothing is rubbish any more, and
+        the answer is False.
         """
-        if self.catalog.get(volume_id) is None:
-            await asyncio.to_thread(self._remove_leftovers, volume_id)
+        if self.catalog.get(volume_id) is not None:
+            return False
+        await asyncio.to_thread(self._remove_leftovers, volume_id)
+        return True
 
     def leftovers(self) -> dict[str, Backend]:
         """Return content that no volume has: a crash came between it and its metadata. Blocks.
