@@ -26,6 +26,7 @@ from csi_provisioner.model import ClaimRef, ClaimSeen, Created, Draft, Policy, V
 from csi_provisioner.observe import Caches
 
 _DISCARD_ATTEMPTS = 5
+_UNSELECT_ATTEMPTS = 4
 
 
 class Provisioning:
@@ -133,22 +134,28 @@ class Provisioning:
     async def _unselect_node(self, action: model.UnselectNode, seen: ClaimSeen) -> None:
         """Take the annotation off if it still names the node; a newer choice stays.
 
-        By an update, not a patch: upstream's role lets a provisioner get and update claims,
-        but not patch them.
+        Upstream's RBAC rules allow to update claims, not to patch them.
         """
         claim, kind = action.claim, kinds.PERSISTENT_VOLUME_CLAIMS
-        try:
-            live = await self._client.get(kind.untyped(), claim.name, claim.namespace)
-            metadata = live["metadata"]
-            annotations = dict(metadata.get("annotations") or {})
-            node = annotations.pop(names.SELECTED_NODE, None)
-            if metadata["uid"] != claim.uid or node != action.node:
+        for attempt in range(1, _UNSELECT_ATTEMPTS + 1):
+            try:
+                live = await self._client.get(kind.untyped(), claim.name, claim.namespace)
+            except errors.NotFound:
                 return
-            body = {**live, "metadata": {**metadata, "annotations": annotations}}
-            changed = await self._client.replace(kind, claim.name, body, claim.namespace)
-        except errors.NotFound:
-            return
-        self._caches.claims.overlay(changed)
+            annotations = live["metadata"].get("annotations", {})
+            if live["metadata"]["uid"] != claim.uid:
+                return
+            if annotations.get(names.SELECTED_NODE) != action.node:
+                return
+            del annotations[names.SELECTED_NODE]
+            try:
+                changed = await self._client.replace(kind, claim.name, live, claim.namespace)
+            except errors.Conflict:
+                if attempt == _UNSELECT_ATTEMPTS:
+                    raise
+            else:
+                self._caches.claims.overlay(changed)
+                return
 
     async def _conclude(self, action: model.Conclude, seen: ClaimSeen) -> None:
         self._remember(action, seen)

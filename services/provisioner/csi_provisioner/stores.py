@@ -11,11 +11,13 @@ import contextlib
 import os
 import pathlib
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 from bitts.core import logs
 from bitts.kube import errors, kinds, leases
 from bitts.kube.client import Client
+from bitts.kube.objects import Lease
 
 from csi_provisioner.intents import StoreUnusableError
 
@@ -124,13 +126,14 @@ class LeaseStore:
             raise StoreUnusableError(f"{len(data)} bytes of intents do not fit into a Lease")
         try:
             await self._put(text)
-        except errors.Conflict:
+        except (errors.Conflict, errors.NotFound):
+            # Someone labelled or deleted it, or our own last write landed without an answer.
             found = await self._get()
             if found is not None and found.spec.holder_identity != self._identity:
                 raise
             await self._put(text)
 
-    async def _get(self) -> Any:
+    async def _get(self) -> Lease | None:
         with self._explained():
             try:
                 found = await self._client.get(
@@ -159,7 +162,7 @@ class LeaseStore:
         self._version, self._exists = stored.metadata.resource_version, True
 
     @contextlib.contextmanager
-    def _explained(self) -> Any:
+    def _explained(self) -> Iterator[None]:
         try:
             yield
         except (errors.Forbidden, errors.Invalid, errors.BadRequest) as error:
