@@ -6,6 +6,7 @@ Source: API concepts, "Discovery API"; "Kubernetes OpenAPI".
 """
 
 import platform
+import re
 
 from devcluster.resources import Object, Registry, Resource
 
@@ -31,7 +32,16 @@ def groups(registry: Registry) -> dict[str, dict[str, list[Resource]]]:
     found: dict[str, dict[str, list[Resource]]] = {}
     for row in registry:
         found.setdefault(row.group, {}).setdefault(row.version, []).append(row)
-    return found
+    return {group: dict(sorted(by.items(), key=_maturity)) for group, by in found.items()}
+
+
+def _maturity(item: tuple[str, list[Resource]]) -> tuple[int, int, int]:
+    """Sort v2 before v1 before v1beta2 before v1alpha1: clients prefer the first."""
+    shape = re.fullmatch(r"v(\d+)(?:(alpha|beta)(\d+))?", item[0])
+    if shape is None:
+        return (3, 0, 0)
+    stage = {None: 0, "beta": 1, "alpha": 2}[shape[2]]
+    return (stage, -int(shape[1]), -int(shape[3] or 0))
 
 
 def aggregated(registry: Registry, *, core: bool) -> Object:

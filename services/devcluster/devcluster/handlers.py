@@ -11,7 +11,7 @@ from devcluster.metadata import DeleteOptions
 from devcluster.requests import Call
 from devcluster.resources import Object
 from devcluster.store import Stored, encode
-from devcluster.watch import Watch, WatchRequest
+from devcluster.watch import Encode, Watch, WatchRequest
 
 RETURNS_DELETED = frozenset(
     {"pods", "persistentvolumes", "persistentvolumeclaims", "serviceaccounts", "services"}
@@ -83,7 +83,7 @@ class Handlers:
         )
         return Watch(self._api.store, self._api.collection(resource), wanted)
 
-    def _encoder(self, call: Call, accept: str) -> "Any":
+    def _encoder(self, call: Call, accept: str) -> Encode:
         resource, kind = call.resource, requests.shape(accept)
         if kind == "Table":
             include = call.query.get("includeObject", "Metadata")
@@ -96,8 +96,7 @@ class Handlers:
 
     def _shown(self, call: Call, body: Body, stored: Stored) -> bytes:
         if requests.shape(body.accept) in ("Table", "PartialObjectMetadata"):
-            shown: bytes = self._encoder(call, body.accept)(stored)
-            return shown
+            return self._encoder(call, body.accept)(stored)
         return views.encoded(call.resource, stored)
 
     def _list(self, call: Call, body: Body) -> Answer:

@@ -16,7 +16,9 @@ import msgspec
 from devcluster.resources import Object
 
 HISTORY_LENGTH = 10_000
-"""Changes kept per collection; at most twice as many are in memory."""
+"""Changes kept per collection at least, unless they are huge; at most twice as many."""
+HISTORY_BYTES = 64 * 1024 * 1024
+"""Encoded size of a collection's history at most."""
 
 Key = tuple[str, str]
 """Namespace (empty for cluster-scoped objects) and name."""
@@ -72,12 +74,14 @@ class Collection:
         self.floor = floor
         """Changes up to this revision are no longer known."""
         self._changes: list[Change] = []
+        self._size = 0
 
     def record(self, change: Change) -> None:
         """Append to the history and forget what exceeds its bound."""
         self._changes.append(change)
-        if len(self._changes) > 2 * HISTORY_LENGTH:
-            self._forget(HISTORY_LENGTH)
+        self._size += len(change.new.data)
+        if len(self._changes) > 2 * HISTORY_LENGTH or self._size > HISTORY_BYTES:
+            self._forget(len(self._changes) // 2)
 
     def expire(self) -> None:
         """Forget the whole history, as etcd does after a compaction."""
@@ -87,6 +91,7 @@ class Collection:
     def _forget(self, count: int) -> None:
         if count:
             self.floor = self._changes[count - 1].new.revision
+            self._size -= sum(len(change.new.data) for change in self._changes[:count])
             del self._changes[:count]
 
     def after(self, revision: int, until: int) -> list[Change]:
