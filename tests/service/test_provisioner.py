@@ -5,6 +5,7 @@ from typing import Any
 from bitts.rpc import introspection
 from support import cluster as clusters
 from support import provisioning, waiting
+from support.smalldriver import Capability, SmallDriver
 
 ANY_NODE = {"multi_node_access": True}
 
@@ -227,3 +228,25 @@ async def test_the_process_answers_what_it_does_and_why(cluster: clusters.Cluste
             process = await asked.process()
             assert process.program == "csi-provisioner"
             assert {one.name for one in process.queues} == {"claims", "volumes"}
+
+
+async def test_an_attributes_class_reaches_the_driver(cluster: clusters.Cluster) -> None:
+    socket = cluster.directory / "csi.sock"
+    small = SmallDriver(str(socket), cluster.driver_name, Capability.MODIFY_VOLUME)
+    classes = "/apis/storage.k8s.io/v1/volumeattributesclasses"
+    name = f"{cluster.namespace}-gold"
+    gold = {
+        "metadata": {"name": name},
+        "driverName": cluster.driver_name,
+        "parameters": {"iops": "4000"},
+    }
+    async with provisioning.stand(cluster) as stand, small:
+        process = await cluster.start_provisioner(socket, "--retry-interval-start=50ms")
+        await process.wait_for_output(provisioning.STARTED)
+        await stand.claim("data", await stand.make_class(), volumeAttributesClassName=name)
+        await stand.event("data", "error getting VolumeAttributesClass")
+        await cluster.request("POST", classes, gold)
+        volume = await stand.bound("data")
+        assert volume["spec"]["volumeAttributesClassName"] == name
+        [request] = small.created
+        assert request.mutable_parameters == {"iops": "4000"}

@@ -37,6 +37,14 @@ async def test_a_successor_takes_over_and_the_former_holder_is_fenced(
     assert await (await store(cluster, "third")).read() == b"[4]"
 
 
+async def test_the_first_leader_of_all_fences_too(cluster: clusters.Cluster) -> None:
+    first, second = await store(cluster, "first"), await store(cluster, "second")
+    assert await second.read() == b""
+    with pytest.raises(errors.Conflict):
+        await first.write(b"[1]")
+    await second.write(b"[2]")
+
+
 async def test_changes_by_others_are_no_obstacle(cluster: clusters.Cluster) -> None:
     mine = await store(cluster, "mine")
     await mine.write(b"[1]")

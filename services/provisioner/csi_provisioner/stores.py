@@ -108,12 +108,10 @@ class LeaseStore:
         self._exists = False
 
     async def read(self) -> bytes:
-        """Take over the Lease and return what the former holder left."""
+        """Take over the Lease, or make it, and return what the former holder left."""
         for _ in range(_ATTEMPTS):
             found = await self._get()
-            if found is None:
-                return b""
-            text = found.metadata.annotations.get(ANNOTATION, "")
+            text = found.metadata.annotations.get(ANNOTATION, "") if found else ""
             with contextlib.suppress(errors.Conflict):
                 await self._put(text)
                 return unpack(text)
