@@ -78,16 +78,21 @@ def parse(body: Object) -> Fault:
         raise errors.bad_request(f"unknown fields of a fault: {', '.join(sorted(unknown))}")
     if body.get("action") not in ACTIONS:
         raise errors.bad_request(f"action must be one of {', '.join(ACTIONS)}")
-    return Fault(
-        verb=match.get("verb", ""),
-        resource=match.get("resource", ""),
-        user_agent=match.get("userAgent", ""),
-        action=body["action"],
-        code=int(body.get("code", 500)),
-        retry_after=int(body.get("retryAfter", 0)),
-        delay=float(body.get("delay", 0.0)),
-        times=body.get("times"),
-    )
+    try:
+        return Fault(
+            verb=match.get("verb", ""),
+            resource=match.get("resource", ""),
+            user_agent=match.get("userAgent", ""),
+            action=body["action"],
+            code=int(body.get("code", 500)),
+            retry_after=int(body.get("retryAfter", 0)),
+            delay=float(body.get("delay", 0.0)),
+            times=None if body.get("times") is None else int(body["times"]),
+        )
+    except (TypeError, ValueError) as error:
+        raise errors.bad_request(
+            f"code, retryAfter, delay and times are numbers: {error}"
+        ) from error
 
 
 class Faults:
