@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import pathlib
 import time
 from typing import Any
 
@@ -310,3 +311,24 @@ async def test_sqlite_keeps_every_acknowledged_write_over_kill(
     assert int(found["metadata"]["resourceVersion"]) >= int(seen["metadata"]["resourceVersion"])
     again = await create(own, maps, "after")
     assert int(again["metadata"]["resourceVersion"]) > int(found["metadata"]["resourceVersion"])
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "complaint"),
+    [
+        pytest.param(["--store=disk"], 2, "--store", id="unknown store"),
+        pytest.param([], 2, "--dir is required", id="no folder"),
+        pytest.param(["--dir=DIR", "--port=PORT"], 1, "cannot listen on --port=", id="port taken"),
+        pytest.param(["--dir=DIR", "--store=sqlite"], 1, "objects.db", id="no database"),
+    ],
+)
+async def test_a_wrong_start_names_what_is_wrong(
+    cluster: clusters.Cluster, short_dir: pathlib.Path, words: list[str], code: int, complaint: str
+) -> None:
+    (short_dir / "objects.db").write_text("this is no database")
+    values = {"DIR": str(short_dir), "PORT": str(cluster.server.access.port)}
+    for name, value in values.items():
+        words = [word.replace(name, value) for word in words]
+    process = cluster.processes.spawn(["devcluster", *words])
+    assert await process.wait() == code
+    assert complaint in process.output()
