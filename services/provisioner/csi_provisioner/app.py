@@ -143,7 +143,10 @@ async def _connect_driver(process: Process, chosen: Options, registry: Registry)
             lost.set_result(reason)
 
     async def fail_when_lost() -> None:
-        process.log.error("The driver's end of the connection is gone", err=await lost)
+        reason = await lost
+        if process.stopping.is_set():
+            return  # a pod's containers end together: what can be finished still is
+        process.log.error("The driver's end of the connection is gone", err=reason)
         raise ExitError(1, drivers.LOST_CONNECTION, termination_log=True)
 
     process.start("driver connection", fail_when_lost())

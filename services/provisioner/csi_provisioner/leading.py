@@ -206,7 +206,8 @@ class Leading:
         """Go on with what an earlier process may have asked for, unless it is stored."""
         stored = self.caches.volumes.get(draft.volume_name)
         owner = stored.spec.claim_ref if stored is not None else None
-        if owner is not None and owner.uid == draft.claim.uid:
+        is_stored = owner is not None and owner.uid == draft.claim.uid
+        if is_stored or draft.provisioner != self._ties.policy.driver_name:
             self._ties.journal.clear(draft.claim.uid)
             return
         self._ties.process.log.info("Going on with an earlier intent", claim=draft.claim.key)

@@ -93,7 +93,7 @@ class Provisioning:
 
     async def _note_intent(self, action: model.NoteIntent, seen: ClaimSeen) -> None:
         draft = action.draft
-        if seen.claim is not None:
+        if seen.claim is not None and seen.past.draft is None:
             text = f'External provisioner is provisioning volume for claim "{draft.claim.key}"'
             self._tell(seen, draft.claim, events.NORMAL, names.PROVISIONING, text)
         await self._journal.note(draft)

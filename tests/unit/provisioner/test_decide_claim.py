@@ -148,6 +148,14 @@ def test_an_attributes_class_is_read_before_anything_is_noted() -> None:
     assert kinds(steps) == ["ConfirmClaim", "ReadAttributesClass"]
 
 
+def test_a_claim_without_reachable_nodes_is_woken_by_one() -> None:
+    policy = dataclasses.replace(POLICY, topology=True)
+    report, retry = decide.decide_claim(policy, claims.seen())
+    assert isinstance(report, model.Conclude)
+    assert report.awaits_nodes
+    assert isinstance(retry, RetryLater)
+
+
 def placed(annotations: dict[str, str]) -> ClaimSeen:
     given = {names.STORAGE_PROVISIONER: DRIVER} | annotations
     return claims.seen(claim=claims.claim(annotations=given), nodes=topology.Nodes())
