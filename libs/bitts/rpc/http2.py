@@ -186,8 +186,7 @@ class Link(grpclib.protocol.H2Protocol):
             normalize_inbound_headers=False,
             normalize_outbound_headers=False,
         )
-        limits = grpclib.config.Configuration()
-        super().__init__(handler, limits.__for_client__() if is_client else limits, config)
+        super().__init__(handler, grpclib.config.Configuration(), config)
         self.ready = asyncio.Event()
         self.is_lost = False
 

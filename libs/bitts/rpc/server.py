@@ -100,7 +100,11 @@ class Server:
         self._listener = await loop.create_unix_server(
             self._accepted, sock=opened, backlog=_BACKLOG
         )
-        await asyncio.to_thread(self._socket.publish)
+        try:
+            await asyncio.to_thread(self._socket.publish)
+        except BaseException:
+            await self.stop(grace=0.0)
+            raise
 
     async def stop(self, grace: float = 5.0) -> None:
         """Take no more calls, wait up to ``grace`` seconds for those in flight, cancel the rest.
@@ -122,6 +126,10 @@ class Server:
         for connection in set(self.connections):
             connection.link.end(goodbye=True)
         self._listener = None
+
+    async def is_in_place(self) -> bool:
+        """Whether the socket's file is still there and ours: somebody may have removed it."""
+        return await asyncio.to_thread(self._socket.is_in_place)
 
     def method(self, name: str) -> services.Method | None:
         """Return the method of a full name, if it is served."""
