@@ -1,9 +1,10 @@
 """Fixtures of tests that need the kernel's network: always in namespaces of their own."""
 
+import pathlib
 from collections.abc import Iterator
 
 import pytest
-from support import netns
+from support import cnidaemon, netns, processes
 
 
 @pytest.fixture
@@ -12,3 +13,13 @@ def namespaces() -> Iterator[netns.Namespaces]:
     made = netns.Namespaces()
     yield made
     made.close()
+
+
+@pytest.fixture
+def daemon(
+    namespaces: netns.Namespaces, spawner: processes.Processes, short_dir: pathlib.Path
+) -> cnidaemon.Daemon:
+    """A daemon, started, in a namespace that plays the node."""
+    made = cnidaemon.Daemon(spawner, namespaces.make("node"), short_dir)
+    made.start()
+    return made

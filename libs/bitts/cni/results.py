@@ -69,6 +69,9 @@ class Dns:
         return bool(self.nameservers or self.domain or self.search or self.options)
 
 
+NO_DNS = Dns()
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """What an ADD answers. ``version`` is that of the document it was read from or is for."""
@@ -77,7 +80,7 @@ class Result:
     interfaces: tuple[Interface, ...] = ()
     ips: tuple[Ip, ...] = ()
     routes: tuple[Route, ...] = ()
-    dns: Dns = Dns()
+    dns: Dns = NO_DNS
 
 
 def decode(document: object, default_version: str) -> Result:

@@ -20,14 +20,17 @@ _PER_WAKEUP = 256
 
 
 class LinkMonitor:
-    """Tells when links come up or go. Open it inside the namespace, from the event loop."""
+    """Tells when links come up or go. Open it inside the namespace, from the event loop.
 
-    def __init__(self, on_loss: Callable[[], None] = lambda: None) -> None:
+    It remembers which links of an index from ``floor`` on have their carrier.
+    """
+
+    def __init__(self, floor: int = 1, on_loss: Callable[[], None] = lambda: None) -> None:
+        self._floor = floor
         self._on_loss = on_loss
         self._running: set[int] = set()
         self._waiting_gone: dict[int, asyncio.Future[bool]] = {}
         self._waiting_up: dict[int, asyncio.Future[bool]] = {}
-        self._expected: set[int] = set()
         self._loop = asyncio.get_running_loop()
         self._socket = socket.socket(
             socket.AF_NETLINK,
@@ -44,18 +47,8 @@ class LinkMonitor:
         self._socket.close()
         self._release()
 
-    def expect(self, index: int) -> None:
-        """Remember from now on whether this link, which is about to be made, comes up."""
-        self._expected.add(index)
-
-    def forget(self, index: int) -> None:
-        """No longer remember a link."""
-        self._expected.discard(index)
-        self._running.discard(index)
-        self._waiting_up.pop(index, None)
-
     async def running(self, index: int, timeout: float) -> bool:
-        """Wait until an expected link has its carrier; False where that was not seen in time."""
+        """Wait until a link has its carrier; False where that was not seen in time."""
         if index in self._running:
             return True
         return await self._wait(self._waiting_up, index, timeout)
@@ -78,6 +71,7 @@ class LinkMonitor:
             async with asyncio.timeout(timeout):
                 return await asyncio.shield(future)
         except TimeoutError:
+            waiting.pop(index, None)
             return False
 
     def _read(self) -> None:
@@ -103,11 +97,12 @@ class LinkMonitor:
         if reply.kind == links.DELETE:
             _settle(self._waiting_gone.pop(index, None))
             self._running.discard(index)
-        elif flags & links.RUNNING and index in self._expected:
+        elif flags & links.RUNNING and index >= self._floor:
             self._running.add(index)
             _settle(self._waiting_up.pop(index, None))
 
     def _release(self) -> None:
+        self._running.clear()
         for waiting in (self._waiting_gone, self._waiting_up):
             for future in waiting.values():
                 _settle(future, announced=False)

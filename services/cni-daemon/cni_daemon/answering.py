@@ -1,0 +1,140 @@
+"""From a frame to an answer: the verb is carried out, every failure becomes an error object.
+
+A request that takes too long is answered with code 11 while its work goes on; an ADD whose
+caller is gone, or was told to try again, is undone when it ends, since nobody has its result.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from bitts.cni import documents, errors
+from bitts.cni.environment import Command
+from bitts.cni.errors import CniError, Code
+from bitts.core import logs
+from bitts.net.errors import NetlinkError, is_disk_full
+
+from cni_daemon import chain, protocol, requests
+from cni_daemon.delegates import DelegateError
+from cni_daemon.engine import Engine
+from cni_daemon.executor import OperationError
+from cni_daemon.operations import MakeVeth
+from cni_daemon.protocol import Frame, FrameError
+from cni_daemon.requests import Request
+
+DEADLINE = 45.0
+"""Seconds for one request; the shim waits a little longer, kubelet two minutes."""
+
+
+class Answerer:
+    """Answers frames one by one; any number may be under way."""
+
+    def __init__(self, engine: Engine, deadline: float = DEADLINE) -> None:
+        self._engine = engine
+        self._deadline = deadline
+        self._late: set[asyncio.Task[None]] = set()
+        self._log = logs.get("answering")
+
+    async def answer(self, data: bytes, is_heard: Callable[[], bool]) -> bytes:
+        """Return the answer to a frame; ``is_heard`` says whether the caller is still there."""
+        version = ""
+        try:
+            frame = protocol.decode(data)
+            if requests.is_version(frame):
+                document = requests.version_document(frame.plugin)
+                return protocol.answer(0, documents.render(document, compact=True) + "\n")
+            request = requests.read(frame)
+            version = request.config.version
+            output = await self._bounded(request)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets an error object
+            failure = self._failure(error)
+            return protocol.answer(1, errors.encode(failure, version))
+        if request.invocation.command is Command.ADD and not is_heard():
+            await self._take_back(request, "its caller has gone")
+        return protocol.answer(0, output)
+
+    async def carry_out(self, frame: Frame) -> None:
+        """Carry out a DEL that was left as an intent. Raises what the verbs raise."""
+        request = requests.read(frame)
+        if request.invocation.command is not Command.DEL:
+            raise FrameError(f"an intent may only be a DEL, not {request.invocation.command}")
+        await self._engine.remove(request)
+
+    async def close(self) -> None:
+        """Wait for work whose callers were told to try again."""
+        if self._late:
+            await asyncio.wait(self._late)
+
+    async def _bounded(self, request: Request) -> str:
+        work = asyncio.create_task(self._carry_out(request), name=f"{request.plugin} request")
+        done, _ = await asyncio.wait({work}, timeout=self._deadline)
+        if done:
+            return work.result()
+        late = asyncio.create_task(self._outlast(work, request), name="late request")
+        self._late.add(late)
+        late.add_done_callback(self._late.discard)
+        raise CniError(
+            Code.TRY_AGAIN_LATER, f"not done within {self._deadline:g} seconds, still at it"
+        )
+
+    async def _outlast(self, work: "asyncio.Task[str]", request: Request) -> None:
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001 - its caller has an answer already
+            self._log.warning("A late request failed", err=error)
+            return
+        if request.invocation.command is Command.ADD:
+            await self._take_back(request, "its caller was told to try again")
+
+    async def _carry_out(self, request: Request) -> str:
+        match request.invocation.command:
+            case Command.ADD:
+                return documents.render(await self._engine.add(request))
+            case Command.DEL:
+                await self._engine.remove(request)
+            case Command.CHECK:
+                await self._engine.check(request)
+            case Command.GC:
+                await self._engine.collect(request)
+            case Command.STATUS:
+                await self._engine.status(request)
+            case Command.VERSION:
+                raise CniError(Code.INTERNAL, "VERSION has no configuration")
+        return ""
+
+    async def _take_back(self, request: Request, reason: str) -> None:
+        self._log.warning("Undoing an ADD", attachment=str(chain.key(request)), reason=reason)
+        try:
+            await self._engine.remove(request)
+        except Exception as error:  # noqa: BLE001 - the journal keeps it; DEL or GC will follow
+            self._log.error("Cannot undo an ADD", err=error)
+
+    def _failure(self, error: Exception) -> CniError:
+        match error:
+            case CniError():
+                return error
+            case FrameError():
+                return CniError(Code.IO_FAILURE, str(error))
+            case DelegateError():
+                return error.error
+            case OperationError():
+                return _of_operation(error)
+            case OSError() if is_disk_full(error):
+                return CniError(Code.IO_FAILURE, f"cannot write: {error}", "nothing was changed")
+            case OSError() | NetlinkError():
+                return CniError(Code.INTERNAL, str(error))
+            case _:
+                self._log.error("Unexpected failure", err=error, kind=type(error).__name__)
+                return CniError(Code.INTERNAL, f"internal error: {type(error).__name__}: {error}")
+
+
+def _of_operation(error: OperationError) -> CniError:
+    cause, operation = error.cause, error.operation
+    if isinstance(cause, DelegateError):
+        return cause.error
+    if isinstance(cause, NetlinkError) and cause.is_present and isinstance(operation, MakeVeth):
+        pod, host = operation.pod.name, operation.host.name
+        return CniError(
+            Code.INTERNAL,
+            f'container veth name ("{pod}") peer provided ("{host}") already exists',
+        )
+    return CniError(Code.INTERNAL, str(error))

@@ -1,0 +1,108 @@
+"""A request as stages: one per plugin, of which most requests have one.
+
+Runtimes call the plugins of a list one by one. A configuration of type ``bitts`` holds several
+under ``plugins`` and has them carried out as one: planned one after the other, acted on in one
+pass. What a stage's plugin would see on stdin is derived as libcni derives it.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+
+from bitts.cni import config, documents
+from bitts.cni.config import NetworkList, PluginConfig
+from bitts.cni.documents import DocumentError
+from bitts.cni.errors import CniError, Code
+from bitts.cni.results import Result
+
+from cni_daemon.ipam import registry as ipam_registry
+from cni_daemon.model import Call, Draws, Plan
+from cni_daemon.names import CHAIN_TYPE
+from cni_daemon.plugins import registry
+from cni_daemon.plugins.interface import AnyPlugin, Plugin
+from cni_daemon.records import Key
+from cni_daemon.requests import Request
+
+_NOT_IDENTITY = {"prevResult", "runtimeConfig", "cniVersion", "cni.dev/valid-attachments",
+                 "cni.dev/attachments"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One plugin with its options. ``ipam`` is the type of its IPAM plugin, or empty."""
+
+    plugin: AnyPlugin
+    options: object
+    call: Call
+    ipam: str
+
+    def after(self, previous: Result | None) -> "Stage":
+        """Return the stage with the result of the one before it."""
+        return (
+            self if previous is None else replace(self, call=replace(self.call, previous=previous))
+        )
+
+
+def stages(request: Request, draws: Draws) -> tuple[Stage, ...]:
+    """Return the stages of a request, in order. Raises CniError for a wrong configuration."""
+    if request.plugin != CHAIN_TYPE:
+        return (_stage(request, request.plugin, request.config, draws),)
+    try:
+        given = [
+            documents.as_object(each, "plugins") for each in request.config.fields.items("plugins")
+        ]
+        runtime = request.config.fields.mapping("runtimeConfig")
+    except DocumentError as error:
+        raise CniError(Code.INVALID_CONFIG, str(error)) from None
+    if not given:
+        raise CniError(Code.INVALID_CONFIG, f"type {CHAIN_TYPE!r} needs a list of plugins")
+    network = NetworkList(request.config.name, request.config.version, tuple(given))
+    found: list[Stage] = []
+    for plugin in given:
+        derived = config.derive(network, plugin, runtime=runtime)
+        kind = documents.Fields(plugin).text("type")
+        inner = PluginConfig(derived, network.version, network.name, kind, request.config.previous)
+        found.append(_stage(request, kind, inner, draws))
+    return tuple(found)
+
+
+def _stage(request: Request, kind: str, inner: PluginConfig, draws: Draws) -> Stage:
+    call = Call(request.invocation, inner, draws, inner.previous)
+    plugin = registry.ALL.get(kind)
+    if plugin is None and kind in ipam_registry.ALL:
+        return Stage(_alone(kind), None, call, kind)
+    if plugin is None:
+        raise CniError(Code.INVALID_CONFIG, f"no plugin {kind!r} is served here")
+    try:
+        options = plugin.parse(inner, call)
+        ipam = inner.ipam_type if plugin.uses_ipam(options) else ""
+        if plugin.uses_ipam(options) and not ipam:
+            raise CniError(Code.INTERNAL, "no plugin name provided")
+    except DocumentError as error:
+        raise CniError(Code.INTERNAL, f"failed to load netconf: {error}") from None
+    return Stage(plugin, options, call, ipam)
+
+
+def _alone(kind: str) -> AnyPlugin:
+    """Return an IPAM plugin that was called by itself: its answer is the result."""
+
+    def plan(_options: object, call: Call, _observed: object) -> Plan:
+        return Plan((), call.addressing or Result())
+
+    return Plugin(type=kind, parse=lambda _config, _call: None, plan=plan)
+
+
+def key(request: Request) -> Key:
+    """Return what names the request's part of the attachment in the journal."""
+    identity = {
+        name: value for name, value in request.config.document.items() if name not in _NOT_IDENTITY
+    }
+    text = json.dumps(identity, sort_keys=True, default=str).encode()
+    digest = hashlib.blake2b(text, digest_size=4).hexdigest()
+    invocation = request.invocation
+    return Key(
+        request.config.name,
+        invocation.container_id,
+        invocation.ifname,
+        f"{request.plugin}#{digest}",
+    )

@@ -1,0 +1,97 @@
+"""Operations as netlink messages (pure): which message, and on which socket it is sent."""
+
+from typing import assert_never
+
+from bitts.net import addresses, links, nftables, routes
+from bitts.net.wire import Message
+
+from cni_daemon import operations as op
+from cni_daemon.model import Place
+
+ROUTE_OPERATIONS = (
+    op.MakeVeth, op.MakeBridge, op.MakeLink, op.ChangeLink, op.DeleteLink, op.SetPort,
+    op.SetPortVlan, op.AddAddress, op.RemoveAddress, op.AddRoute, op.RemoveRoute,
+)  # fmt: skip
+ELEMENT_OPERATIONS = (op.AddElements, op.RemoveElements)
+
+RouteOperation = (
+    op.MakeVeth | op.MakeBridge | op.MakeLink | op.ChangeLink | op.DeleteLink | op.SetPort
+    | op.SetPortVlan | op.AddAddress | op.RemoveAddress | op.AddRoute | op.RemoveRoute
+)  # fmt: skip
+ElementOperation = op.AddElements | op.RemoveElements
+
+
+def place(operation: RouteOperation) -> str:
+    """Return where a link operation takes place."""
+    if isinstance(operation, op.MakeVeth | op.MakeBridge | op.SetPort | op.SetPortVlan):
+        return Place.HOST
+    return operation.place
+
+
+def route_message(operation: RouteOperation, netns_fd: int) -> Message:
+    """Return the rtnetlink message of an operation; ``netns_fd`` is the container's."""
+    match operation:
+        case op.MakeVeth(host, pod, mtu, master):
+            return links.veth(host, pod, netns_fd=netns_fd, mtu=mtu, master=master)
+        case op.MakeBridge(name, mac, mtu, filters_vlans):
+            return links.bridge(name, mac=mac, mtu=mtu, filters_vlans=filters_vlans)
+        case op.MakeLink(_, kind, name, index, change, data, lower):
+            return links.create(kind, name, index=index, change=change, data=data, lower=lower)
+        case op.ChangeLink(_, change, index, name):
+            return links.change(index, change, name=name)
+        case op.DeleteLink(_, name, _):
+            return links.delete(name=name)
+        case op.SetPort(index, hairpin, isolated):
+            return links.port(index, hairpin=hairpin, isolated=isolated)
+        case op.SetPortVlan(index, vlan, is_pvid, remove):
+            return links.port_vlan(index, vlan, is_pvid=is_pvid, remove=remove)
+        case op.AddAddress(_, index, interface, skips_dad):
+            return addresses.add(index, interface, skips_dad=skips_dad)
+        case op.RemoveAddress(_, index, interface):
+            return addresses.remove(index, interface)
+        case op.AddRoute(_, route, _):
+            return routes.add(route, exclusive=False)
+        case op.RemoveRoute(_, route):
+            return routes.remove(route)
+        case _:
+            assert_never(operation)
+
+
+def element_message(operation: ElementOperation) -> Message:
+    """Return the nfnetlink message of an operation."""
+    if isinstance(operation, op.AddElements):
+        return nftables.add(operation.container, operation.elements)
+    return nftables.remove(operation.container, operation.elements)
+
+
+def describe(operation: op.Operation) -> str:  # noqa: C901 - a table
+    """Say in a few words what an operation does, for errors and logs."""
+    match operation:
+        case op.MakeVeth(host, pod):
+            return f"making the pair {host.name} and {pod.name}"
+        case op.MakeBridge(name) | op.MakeLink(name=name):
+            return f"making {name}"
+        case op.ChangeLink(index=index, name=name):
+            return f"changing link {name or index}"
+        case op.DeleteLink(name=name):
+            return f"removing link {name}"
+        case op.SetPort(index) | op.SetPortVlan(index):
+            return f"setting up bridge port {index}"
+        case op.AddAddress(interface=interface):
+            return f"failed to add IP addr {interface}"
+        case op.RemoveAddress(interface=interface):
+            return f"removing address {interface}"
+        case op.AddRoute(route=route):
+            return f"failed to add route {route.destination} via {route.gateway}"
+        case op.RemoveRoute(route=route):
+            return f"removing route {route.destination}"
+        case op.SetSysctl(key=key, value=value):
+            return f"setting net/{key} to {value}"
+        case op.AddElements(container) | op.RemoveElements(container):
+            return f"changing the set {container.name} of table {container.table}"
+        case op.ReleaseAddresses(directory):
+            return f"releasing addresses in {directory}"
+        case op.RunDelegate(type=kind):
+            return f"running plugin {kind}"
+        case _:
+            return type(operation).__name__

@@ -1,0 +1,228 @@
+"""The one place where operations take effect; runs in worker threads, blocking.
+
+Neighbouring operations on the same socket go out as one batch. A batch of rtnetlink is no
+transaction, so a failure takes back *every* step of the plan, in reverse, whether it had run
+or not: undo operations bear that. ``undo`` itself never stops at a problem: it tries the rest
+and reports.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import TypeAlias, TypeGuard, cast
+
+from bitts.net import addresses, nftables, sysctls
+from bitts.net.errors import NamespaceError, NetlinkError
+from bitts.net.sockets import Socket
+
+from cni_daemon import delegates, encoding, scene
+from cni_daemon import operations as op
+from cni_daemon.encoding import ElementOperation, RouteOperation
+from cni_daemon.faults import Reached
+from cni_daemon.ipam import stores
+from cni_daemon.model import Place, Step
+from cni_daemon.scene import Scene
+
+Problem: TypeAlias = NetlinkError | NamespaceError | OSError | delegates.DelegateError
+PROBLEMS = (NetlinkError, NamespaceError, OSError, delegates.DelegateError)
+
+DAD_TIMEOUT = 5.0
+"""Seconds that duplicate address detection may take, as the reference plugins wait."""
+
+_DAD_INTERVAL = 0.05
+
+
+class OperationError(Exception):
+    """A step failed; everything done before has been taken back, or is in ``leftovers``."""
+
+    def __init__(self, operation: op.Operation, cause: Problem) -> None:
+        super().__init__(str(cause))
+        self.operation = operation
+        self.cause = cause
+
+
+class Executor:
+    """Carries out plans. ``reached`` is told after each operation (faults listen there)."""
+
+    def __init__(self, book: stores.Stores, reached: Reached) -> None:
+        self._stores = book
+        self._reached = reached
+        self._settled: dict[str, tuple[op.Simple, ...]] = {}
+
+    @property
+    def settled(self) -> frozenset[str]:
+        """The keys of foundations that were laid."""
+        return frozenset(self._settled)
+
+    def unsettle(self, keys: Iterable[str]) -> None:
+        """Forget foundations that somebody else has removed."""
+        for key in list(keys):
+            self._settled.pop(key, None)
+
+    def perform(self, steps: Sequence[Step], where: Scene) -> None:
+        """Carry out all steps; raises OperationError, having taken back nothing."""
+        todo = [step.do for step in steps if step.do is not None]
+        for batch in self._batches(todo):
+            self._perform(batch, where)
+
+    def lay(self, foundation: Sequence[op.Operation], where: Scene) -> None:
+        """Carry out foundations. Raises OperationError."""
+        for operation in foundation:
+            if isinstance(operation, op.Once):
+                if operation.key not in self._settled:
+                    self.lay(operation.operations, where)
+                    self._settled[operation.key] = operation.operations
+            else:
+                self._perform([operation], where)
+
+    def undo(self, operations: Sequence[op.Operation], where: Scene) -> list[OperationError]:
+        """Carry out undo operations in the given order; missing things are no problem."""
+        problems: list[OperationError] = []
+        for operation in operations:
+            if not where.has_pod and _place(operation) == Place.POD:
+                continue
+            try:
+                self._perform([operation], where)
+            except OperationError as error:
+                if not _is_done(error.cause):
+                    problems.append(error)
+        return problems
+
+    def _batches(self, todo: Sequence[op.Operation]) -> Iterable[list[op.Operation]]:
+        if self._reached.wants_every_step:
+            return ([operation] for operation in todo)
+        return (list(group) for _, group in groupby(todo, key=_channel))
+
+    def _perform(self, batch: list[op.Operation], where: Scene) -> None:
+        first = batch[0]
+        try:
+            if _is_route(batch):
+                _send(batch, where)
+            elif _is_element(batch):
+                self._change_sets(batch)
+            else:
+                for operation in batch:
+                    first = operation
+                    self._act(operation, where)
+        except PROBLEMS as error:
+            if isinstance(error, OSError) and _is_netlink(first):
+                scene.discard_sockets()
+            raise OperationError(first, error) from error
+        for operation in batch:
+            self._reached(encoding.describe(operation))
+
+    def _act(self, operation: op.Operation, where: Scene) -> None:
+        match operation:
+            case op.SetSysctl():
+                _set(operation, where)
+            case op.AwaitAddresses(place, index):
+                _await_addresses(where.route(place), index)
+            case op.ApplyRules(script):
+                nftables.apply(script)
+            case op.ReleaseAddresses(directory, container_id, ifname):
+                self._stores.at(directory).release(container_id, ifname)
+            case op.RunDelegate(kind, stdin, environment):
+                delegates.run(kind, stdin.encode(), dict(environment))
+            case _:
+                raise TypeError(f"nobody carries out {operation!r}")
+
+    def _change_sets(self, batch: Sequence[ElementOperation]) -> None:
+        failed = scene.host_netfilter().transact([encoding.element_message(o) for o in batch])
+        if not failed:
+            return
+        error = NetlinkError(failed[0].error, encoding.describe(batch[0]), failed[0].text)
+        if not error.is_missing:
+            raise error
+        if all(isinstance(each, op.RemoveElements) for each in batch):
+            _remove_singly(cast("Sequence[op.RemoveElements]", batch))
+            return
+        self._restore_rules()  # somebody flushed the rule set: lay it anew, once
+        again = scene.host_netfilter().transact([encoding.element_message(o) for o in batch])
+        if again:
+            raise NetlinkError(again[0].error, encoding.describe(batch[0]), again[0].text)
+
+    def _restore_rules(self) -> None:
+        for operations in list(self._settled.values()):
+            for operation in operations:
+                if isinstance(operation, op.ApplyRules):
+                    nftables.apply(operation.script)
+
+
+def _send(batch: Sequence[RouteOperation], where: Scene) -> None:
+    place = encoding.place(batch[0])
+    descriptor = -1 if where.descriptor is None else where.descriptor
+    messages = [encoding.route_message(operation, descriptor) for operation in batch]
+    failure: NetlinkError | None = None
+    for operation, answer in zip(batch, where.route(place).attempt(messages), strict=True):
+        if not answer.error or failure is not None:
+            continue
+        error = NetlinkError(answer.error, encoding.describe(operation), answer.text)
+        if not (error.is_present and isinstance(operation, op.AddRoute) and operation.is_shared):
+            failure = error
+    if failure is not None:
+        raise failure
+
+
+def _remove_singly(batch: Sequence[op.RemoveElements]) -> None:
+    """Remove elements one by one, since one that is missing fails a whole transaction."""
+    channel = scene.host_netfilter()
+    for operation in batch:
+        for element in operation.elements:
+            failed = channel.transact([nftables.remove(operation.container, [element])])
+            if failed:
+                error = NetlinkError(failed[0].error, encoding.describe(operation))
+                if not error.is_missing:
+                    raise error
+
+
+def _set(operation: op.SetSysctl, where: Scene) -> None:
+    try:
+        with where.inside(operation.place):
+            sysctls.write(operation.key, operation.value)
+    except OSError:
+        if not operation.is_optional:
+            raise
+
+
+def _await_addresses(channel: Socket, index: int) -> None:
+    deadline = time.monotonic() + DAD_TIMEOUT
+    while True:
+        found = [addresses.decode(each) for each in channel.dump(addresses.of_link(index))]
+        flags = [each.flags for each in found if each is not None]
+        if any(each & addresses.DAD_FAILED for each in flags):
+            raise NetlinkError(98, "duplicate address detection failed")
+        if not any(each & addresses.TENTATIVE for each in flags) or time.monotonic() > deadline:
+            return
+        time.sleep(_DAD_INTERVAL)
+
+
+def _is_done(problem: Problem) -> bool:
+    """Say whether an undo failed because there was nothing to undo."""
+    if isinstance(problem, NetlinkError):
+        return problem.is_missing
+    return isinstance(problem, FileNotFoundError)
+
+
+def _place(operation: op.Operation) -> str:
+    return str(getattr(operation, "place", Place.HOST))
+
+
+def _channel(operation: op.Operation) -> str:
+    """Return what operations must have in common to go out together."""
+    if isinstance(operation, encoding.ROUTE_OPERATIONS):
+        return f"route {encoding.place(operation)}"
+    if isinstance(operation, encoding.ELEMENT_OPERATIONS):
+        return "elements"
+    return "other"
+
+
+def _is_netlink(operation: op.Operation) -> bool:
+    return _channel(operation) != "other"
+
+
+def _is_route(batch: Sequence[op.Operation]) -> "TypeGuard[Sequence[RouteOperation]]":
+    return isinstance(batch[0], encoding.ROUTE_OPERATIONS)
+
+
+def _is_element(batch: Sequence[op.Operation]) -> "TypeGuard[Sequence[ElementOperation]]":
+    return isinstance(batch[0], encoding.ELEMENT_OPERATIONS)

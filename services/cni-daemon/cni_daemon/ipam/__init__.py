@@ -1,0 +1,1 @@
+"""Address management: the IPAM plugins that the daemon serves, by name."""

@@ -1,0 +1,90 @@
+"""Ask an IPAM plugin, ours or a program, and know beforehand what takes its answer back."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bitts.cni import documents, results
+from bitts.cni.attachments import Attachment
+from bitts.cni.conversion import ConversionError, convert
+from bitts.cni.documents import DocumentError
+from bitts.cni.environment import Command
+from bitts.cni.errors import CniError, Code
+from bitts.cni.results import Result
+
+from cni_daemon import delegates
+from cni_daemon.delegates import DelegateError
+from cni_daemon.ipam import registry
+from cni_daemon.ipam.stores import Stores
+from cni_daemon.model import Call
+from cni_daemon.operations import Operation, RunDelegate
+
+_INTERNAL_VERSION = "1.1.0"
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """One call to an IPAM plugin of some type, with what a program would be handed."""
+
+    kind: str
+    call: Call
+    environment: Mapping[str, str]
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether no program need be run."""
+        return self.kind in registry.ALL
+
+    def undo(self) -> tuple[Operation, ...]:
+        """Return what gives everything back, for the journal."""
+        if self.is_ours:
+            return registry.ALL[self.kind].undo(self.call)
+        environment = {**self.environment, "CNI_COMMAND": str(Command.DEL)}
+        return (RunDelegate(self.kind, self._stdin(), tuple(sorted(environment.items()))),)
+
+    def allocate(self, stores: Stores) -> Result:
+        """Take addresses. Blocks. Raises CniError, OSError, DelegateError."""
+        if self.is_ours:
+            ipam = registry.ALL[self.kind]
+            return ipam.allocate(ipam.parse(self.call.config, self.call), stores, self.call)
+        output = self._run(Command.ADD)
+        try:
+            found = results.decode(documents.parse(output), self.call.config.version)
+            return convert(found, _INTERNAL_VERSION)
+        except (DocumentError, ConversionError) as error:
+            message = f"IPAM plugin {self.kind}: {error}"
+            raise DelegateError(CniError(Code.DECODING_FAILURE, message)) from None
+
+    def check(self, stores: Stores) -> None:
+        """Raise CniError if a reservation is gone."""
+        if self.is_ours:
+            ipam = registry.ALL[self.kind]
+            ipam.check(ipam.parse(self.call.config, self.call), stores, self.call)
+        else:
+            self._run(Command.CHECK)
+
+    def collect(self, stores: Stores, valid: frozenset[Attachment]) -> int:
+        """Free what no valid attachment owns; returns how much, if that is known."""
+        if not self.is_ours:
+            self._run(Command.GC)
+            return 0
+        ipam = registry.ALL[self.kind]
+        options = ipam.parse(self.call.config, self.call)
+        return ipam.collect(options, stores, self.call.network, valid)
+
+    def ready(self, stores: Stores) -> None:
+        """Raise CniError if no address could be given."""
+        if self.is_ours:
+            ipam = registry.ALL[self.kind]
+            ipam.ready(ipam.parse(self.call.config, self.call), stores)
+        else:
+            self._run(Command.STATUS)
+
+    def _run(self, command: Command) -> bytes:
+        environment = {**self.environment, "CNI_COMMAND": str(command)}
+        return delegates.run(self.kind, self._stdin().encode(), environment)
+
+    def _stdin(self) -> str:
+        document = dict(self.call.config.document)
+        if self.call.previous is not None:
+            document["prevResult"] = results.encode(self.call.previous)
+        return documents.render(document, compact=True)

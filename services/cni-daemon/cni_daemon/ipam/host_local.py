@@ -1,0 +1,262 @@
+"""host-local: addresses from ranges, kept in files on this node (plugins sheet, 4.1)."""
+
+import contextlib
+import ipaddress
+import os
+from dataclasses import dataclass
+
+from bitts.cni import args, results, versions
+from bitts.cni.attachments import Attachment
+from bitts.cni.config import PluginConfig
+from bitts.cni.documents import DocumentError, Fields
+from bitts.cni.errors import CniError, Code
+from bitts.cni.results import Dns, Ip, IpAddress, Result, Route
+
+from cni_daemon.ipam import ranges
+from cni_daemon.ipam.interface import Ipam
+from cni_daemon.ipam.ranges import Candidate, RangeError, RangeSet
+from cni_daemon.ipam.stores import Store, Stores
+from cni_daemon.model import Call
+from cni_daemon.operations import Operation, ReleaseAddresses
+
+DATA_DIRECTORY = "/var/lib/cni/networks"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the configuration asks for; ``requested`` are particular addresses."""
+
+    directory: str
+    sets: tuple[RangeSet, ...]
+    requested: tuple[IpAddress, ...] = ()
+    routes: tuple[Route, ...] = ()
+    resolv_conf: str = ""
+
+
+def directory(config: PluginConfig) -> str:
+    """Return the folder of a network's reservations; needs no valid ranges."""
+    base = config.fields.nested("ipam").text("dataDir") or DATA_DIRECTORY
+    return os.path.join(base, config.name)
+
+
+def parse(config: PluginConfig, call: Call) -> Options:
+    """Read the ``ipam`` section. Raises CniError with host-local's words."""
+    ipam = config.fields.nested("ipam")
+    try:
+        sets = _sets(ipam, config.fields.nested("runtimeConfig"))
+        ranges.check(sets)
+        options = Options(
+            directory=directory(config),
+            sets=sets,
+            requested=_requested(config, call),
+            routes=tuple(results.decode_route(each) for each in ipam.objects("routes")),
+            resolv_conf=ipam.text("resolvConf"),
+        )
+    except (RangeError, DocumentError, ValueError) as error:
+        raise CniError(Code.INTERNAL, str(error)) from None
+    _check_families(options, config.version)
+    return options
+
+
+def _sets(ipam: Fields, runtime: Fields) -> tuple[RangeSet, ...]:
+    """Collect range sets: from the runtime, then the single one of old, then ``ranges``."""
+    documents = [
+        each
+        for given in (runtime.items("ipRanges"), [None], ipam.items("ranges"))
+        for each in given
+    ]
+    collected: list[RangeSet] = []
+    for one in documents:
+        if one is None:
+            if ipam.text("subnet"):
+                collected.append(_read_set([ipam], len(collected)))
+            continue
+        if not isinstance(one, list):
+            raise DocumentError("ipam.ranges: each range set is an array of ranges")
+        members = [Fields(each, "ipam.ranges") for each in one]
+        collected.append(_read_set(members, len(collected)))
+    if not collected:
+        raise RangeError("no IP ranges specified")
+    return tuple(collected)
+
+
+def _read_set(members: list[Fields], index: int) -> RangeSet:
+    try:
+        return tuple(ranges.read(each) for each in members)
+    except RangeError as error:
+        raise RangeError(f"invalid range set {index}: {error}") from None
+
+
+def _requested(config: PluginConfig, call: Call) -> tuple[IpAddress, ...]:
+    texts: list[str] = []
+    known = args.parse(call.invocation.args, {"IP"}) if call.invocation.args else {}
+    if known.get("IP"):
+        texts.append(known["IP"])
+    texts += config.fields.nested("args").nested("cni").texts("ips")
+    texts += config.fields.nested("runtimeConfig").texts("ips")
+    return tuple(results.parse_address(text.partition("/")[0]) for text in texts)
+
+
+def _check_families(options: Options, version: str) -> None:
+    if versions.at_least(version, "0.3.0"):
+        return
+    families = [one[0].subnet.version for one in options.sets]
+    if families.count(4) > 1 or families.count(6) > 1:
+        raise CniError(
+            Code.INTERNAL,
+            f"CNI version {version} does not support more than 1 address per family",
+        )
+
+
+def undo(call: Call) -> tuple[Operation, ...]:
+    """Return what gives back everything of an attachment."""
+    return (ReleaseAddresses(directory(call.config), call.container_id, call.ifname),)
+
+
+def allocate(options: Options, stores: Stores, call: Call) -> Result:
+    """Take one address of each set, all or none. Raises CniError, OSError."""
+    store = stores.at(options.directory)
+    requested = list(options.requested)
+    ips: list[Ip] = []
+    with store.locked():
+        try:
+            for index, one in enumerate(options.sets):
+                wanted = next((each for each in requested if ranges.range_of(one, each)), None)
+                if wanted is not None:
+                    requested.remove(wanted)
+                found = _take(store, one, index, wanted, call)
+                ips.append(_ip(found))
+        except CniError as error:
+            _give_back(store, ips)
+            raise CniError(
+                error.code, f"failed to allocate for range {len(ips)}: {error.message}"
+            ) from None
+        except OSError:
+            _give_back(store, ips)
+            raise
+        if requested:
+            _give_back(store, ips)
+            shown = " ".join(str(each) for each in requested)
+            raise CniError(Code.INTERNAL, f"failed to allocate all requested IPs: {shown}")
+    return Result(ips=tuple(ips), routes=options.routes, dns=_dns(options.resolv_conf))
+
+
+def _take(
+    store: Store, one: RangeSet, index: int, wanted: IpAddress | None, call: Call
+) -> Candidate:
+    if wanted is not None:
+        return _take_requested(store, one, index, wanted, call)
+    for held in store.held_by(call.container_id, call.ifname):
+        if ranges.range_of(one, held):
+            raise CniError(
+                Code.INTERNAL,
+                f"{held} has been allocated to {call.container_id}, "
+                "duplicate allocation is not allowed",
+            )
+    for candidate in ranges.walk(one, store.last_reserved(index)):
+        if store.owner(candidate.address) is None and store.reserve(
+            candidate.address, call.container_id, call.ifname, index
+        ):
+            return candidate
+    raise CniError(Code.INTERNAL, f"no IP addresses available in range set: {ranges.render(one)}")
+
+
+def _take_requested(
+    store: Store, one: RangeSet, index: int, wanted: IpAddress, call: Call
+) -> Candidate:
+    found = ranges.range_of(one, wanted)
+    assert found is not None
+    if wanted == found.gateway:
+        raise CniError(Code.INTERNAL, f"requested ip {wanted} is subnet's gateway")
+    if not store.reserve(wanted, call.container_id, call.ifname, index):
+        raise CniError(
+            Code.INTERNAL,
+            f"requested IP address {wanted} is not available in range set {ranges.render(one)}",
+        )
+    return Candidate(wanted, found)
+
+
+def _give_back(store: Store, ips: list[Ip]) -> None:
+    for ip in ips:
+        store.give_back(ip.address.ip)
+
+
+def _ip(found: Candidate) -> Ip:
+    length = found.range.subnet.prefixlen
+    address = ipaddress.ip_interface((found.address, length))
+    return Ip(address, found.range.gateway)
+
+
+def check(options: Options, stores: Stores, call: Call) -> None:
+    """Raise CniError unless the attachment still has an address."""
+    store = stores.at(options.directory)
+    with store.locked():
+        if not store.held_by(call.container_id, call.ifname):
+            raise CniError(
+                Code.INTERNAL,
+                f"host-local: Failed to find address added by container {call.container_id}",
+            )
+
+
+def collect(options: Options, stores: Stores, _network: str, valid: frozenset[Attachment]) -> int:
+    """Free what no valid attachment has. Returns how many addresses."""
+    containers = {each.container_id for each in valid}
+
+    def is_valid(owner: Attachment) -> bool:
+        return owner in valid or (not owner.ifname and owner.container_id in containers)
+
+    return stores.at(options.directory).collect(is_valid)
+
+
+def ready(options: Options, stores: Stores) -> None:
+    """Raise CniError (50) when a set is exhausted, so that no pod is sent here."""
+    store = stores.at(options.directory)
+    if not os.path.isdir(options.directory):
+        return
+    with store.locked():
+        used = store.addresses()
+    for one in options.sets:
+        taken = sum(1 for each in used if ranges.range_of(one, each))
+        if taken >= ranges.size(one):
+            raise CniError(
+                Code.NOT_READY, f"no IP addresses available in range set: {ranges.render(one)}"
+            )
+
+
+def _dns(path: str) -> Dns:
+    if not path:
+        return Dns()
+    nameservers: list[str] = []
+    search: list[str] = []
+    settings: list[str] = []
+    domain = ""
+    try:
+        with contextlib.closing(open(path, encoding="utf-8", errors="replace")) as file:
+            lines = file.read(1 << 16).splitlines()
+    except OSError as error:
+        raise CniError(Code.INTERNAL, f"ipam.resolvConf: {error}") from None
+    for line in lines:
+        words = line.split("#", 1)[0].split()
+        match words:
+            case ["nameserver", server, *_]:
+                nameservers.append(server)
+            case ["domain", name, *_]:
+                domain = name
+            case ["search", *names]:
+                search += names
+            case ["options", *options]:
+                settings += options
+            case _:
+                continue
+    return Dns(tuple(nameservers), domain, tuple(search), tuple(settings))
+
+
+IPAM = Ipam(
+    type="host-local",
+    parse=parse,
+    undo=undo,
+    allocate=allocate,
+    check=check,
+    collect=collect,
+    ready=ready,
+)

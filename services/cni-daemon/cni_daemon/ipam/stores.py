@@ -1,0 +1,224 @@
+"""host-local's folder on disk, readable both ways: ours and the reference plugin's.
+
+``<dataDir>/<network>/<ip>`` holds ``<container ID>\\r\\n<interface>`` (old ones the ID alone),
+``last_reserved_ip.<set>`` the address given last, and ``lock`` is held with flock. The files
+are the truth: an address is ours when ``link`` has made its file, which comes into being with
+its content, so a crash leaves no empty one. The index in memory only saves reading them all;
+it is read anew when the folder has changed under us.
+"""
+
+import contextlib
+import errno
+import fcntl
+import ipaddress
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from bitts.cni.attachments import Attachment
+
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+LOCK_TIMEOUT = 10.0
+"""Seconds to wait for the reference plugin, which holds the lock while it allocates."""
+
+_LOCK = "lock"
+_LAST = "last_reserved_ip."
+_SEPARATOR = "\r\n"
+_NO_TEMPORARY_FILES = {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL}
+
+
+class StoreBusyError(OSError):
+    """Another process holds the lock of a store for too long."""
+
+
+class Store:
+    """The reservations of one network. Call everything but ``release`` inside ``locked``."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        self._mutex = threading.RLock()
+        self._owners: dict[IpAddress, Attachment] = {}
+        self._held: dict[Attachment, set[IpAddress]] = {}
+        self._seen: tuple[int, int] | None = None
+        self._depth = 0
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep everybody else out; the index is up to date inside. Raises OSError.
+
+        May be nested: the file is locked by the outermost.
+        """
+        with self._mutex:
+            if self._depth:
+                yield
+                return
+            os.makedirs(self.directory, mode=0o755, exist_ok=True)
+            with _flocked(os.path.join(self.directory, _LOCK)):
+                self._depth += 1
+                try:
+                    self._refresh()
+                    yield
+                    if self._seen is not None:
+                        self._seen = self._stamp()
+                finally:
+                    self._depth -= 1
+
+    def owner(self, address: IpAddress) -> Attachment | None:
+        """Return who has an address; an empty interface name is a reservation of old."""
+        return self._owners.get(address)
+
+    def held_by(self, container_id: str, ifname: str) -> frozenset[IpAddress]:
+        """Return the addresses of an attachment, also under the ID alone."""
+        exact = self._held.get(Attachment(container_id, ifname), set())
+        return frozenset(exact | self._held.get(Attachment(container_id, ""), set()))
+
+    def reserve(self, address: IpAddress, container_id: str, ifname: str, set_index: int) -> bool:
+        """Take an address; False if somebody has it. Raises OSError when it cannot be written."""
+        content = f"{container_id}{_SEPARATOR}{ifname}".encode()
+        try:
+            _create(self._file(str(address)), content)
+        except FileExistsError:
+            self._seen = None  # a file that the index does not know
+            return False
+        self._learn(address, Attachment(container_id, ifname))
+        with open(self._file(f"{_LAST}{set_index}"), "w", encoding="ascii") as file:
+            file.write(str(address))
+        return True
+
+    def last_reserved(self, set_index: int) -> IpAddress | None:
+        """Return the address given last in a range set, None where that is not known."""
+        try:
+            with open(self._file(f"{_LAST}{set_index}"), encoding="ascii") as file:
+                return ipaddress.ip_address(file.read().strip())
+        except (OSError, ValueError):
+            return None
+
+    def release(self, container_id: str, ifname: str) -> int:
+        """Give back what an attachment has; nothing is fine. Returns how many addresses."""
+        if not os.path.isdir(self.directory):
+            return 0
+        with self.locked():
+            found = [*self._held.get(Attachment(container_id, ifname), ())]
+            for address in found:
+                self.give_back(address)
+        return len(found)
+
+    def collect(self, is_valid: Callable[[Attachment], bool]) -> int:
+        """Give back every reservation that is not valid, and files that name no owner."""
+        if not os.path.isdir(self.directory):
+            return 0
+        count = 0
+        with self.locked():
+            for address, owner in list(self._owners.items()):
+                if not is_valid(owner):
+                    self.give_back(address)
+                    count += 1
+        return count
+
+    def addresses(self) -> frozenset[IpAddress]:
+        """Return every address in use."""
+        return frozenset(self._owners)
+
+    def give_back(self, address: IpAddress) -> None:
+        """Give back one address."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._file(str(address)))
+        owner = self._owners.pop(address, None)
+        if owner is not None:
+            held = self._held.get(owner, set())
+            held.discard(address)
+            if not held:
+                self._held.pop(owner, None)
+
+    def _learn(self, address: IpAddress, owner: Attachment) -> None:
+        self._owners[address] = owner
+        self._held.setdefault(owner, set()).add(address)
+
+    def _refresh(self) -> None:
+        if self._seen is not None and self._seen == self._stamp():
+            return
+        self._owners.clear()
+        self._held.clear()
+        for entry in os.scandir(self.directory):
+            try:
+                address = ipaddress.ip_address(entry.name)
+                with open(entry.path, encoding="utf-8", errors="replace") as file:
+                    container_id, _, ifname = file.read().strip().partition(_SEPARATOR)
+            except (ValueError, FileNotFoundError):
+                continue
+            self._learn(address, Attachment(container_id.strip(), ifname))
+        self._seen = self._stamp()
+
+    def _stamp(self) -> tuple[int, int]:
+        found = os.stat(self.directory)
+        return found.st_mtime_ns, found.st_ino
+
+    def _file(self, name: str) -> str:
+        return os.path.join(self.directory, name)
+
+
+class Stores:
+    """Every store that was used, so that all who name a folder share one index."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Store] = {}
+        self._mutex = threading.Lock()
+
+    def at(self, directory: str) -> Store:
+        """Return the store of a folder."""
+        directory = os.path.normpath(directory)
+        with self._mutex:
+            return self._known.setdefault(directory, Store(directory))
+
+
+def _create(path: str, content: bytes) -> None:
+    """Make a file with its content in one instant. Raises FileExistsError, OSError."""
+    folder = os.path.dirname(path)
+    try:
+        descriptor = os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno not in _NO_TEMPORARY_FILES:
+            raise
+        _create_in_steps(path, content)
+        return
+    try:
+        os.write(descriptor, content)
+        # With a folder's descriptor Python uses linkat, which alone follows the link in /proc.
+        os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
+    finally:
+        os.close(descriptor)
+
+
+def _create_in_steps(path: str, content: bytes) -> None:
+    """As the reference plugin does it: a crash between the steps leaves an empty file."""
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        os.write(descriptor, content)
+    except OSError:
+        os.unlink(path)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _flocked(path: str) -> Iterator[None]:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o750)
+    try:
+        deadline = time.monotonic() + LOCK_TIMEOUT
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise StoreBusyError(
+                        errno.EBUSY, f"{path} is held by another process for {LOCK_TIMEOUT:g} s"
+                    ) from None
+                time.sleep(0.002)
+        yield
+    finally:
+        os.close(descriptor)

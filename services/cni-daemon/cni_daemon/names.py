@@ -1,0 +1,18 @@
+"""Strings that others see: names of rule sets, marks by which we know what is ours, paths."""
+
+PROGRAM = "cni-daemon"
+
+TABLE = "bitts_cni"
+"""Name of our nftables tables, in every family."""
+
+ALIAS = "bitts-cni "
+"""How aliases of our host links begin; the rest says whose they are. Only such are swept."""
+
+CHAIN_TYPE = "bitts"
+"""The plugin type that runs the plugins listed in its own configuration as one."""
+
+SOCKET = "/run/bitts/cni.sock"
+STATE_DIRECTORY = "/var/lib/bitts/cni-daemon"
+PLUGIN_DIRECTORY = "/opt/cni/bin"
+INTENTS = "intents"
+"""Folder below the state directory where the shim leaves DELs while the daemon is away."""

@@ -1,0 +1,73 @@
+"""Look at the machine for a plan: as few questions as the plugin asked for."""
+
+from collections.abc import Iterable, Mapping
+
+from bitts.net import addresses, links, routes, sysctls
+from bitts.net.addresses import Address
+from bitts.net.errors import NetlinkError
+from bitts.net.links import Link
+from bitts.net.sockets import Socket
+
+from cni_daemon.model import Look, Observed, Place, View
+from cni_daemon.scene import Scene
+
+
+def observe(look: Look, where: Scene, settled: frozenset[str]) -> Observed:
+    """Return what a plugin asked to see. Blocks. Raises NetlinkError, NamespaceError, OSError."""
+    host = View()
+    if look.host or look.host_settings or look.has_host_links:
+        channel = where.route(Place.HOST)
+        seen = _links(channel, look.host)
+        if look.has_host_links:
+            every = (links.decode(each) for each in channel.dump(links.every()))
+            seen = {**{each.name: each for each in every}, **seen}
+        host = View(seen, _addresses(channel, seen, look.host), _settings(look.host_settings))
+    pod = None
+    if where.has_pod:
+        pod = _pod(look, where)
+    return Observed(host, pod, settled)
+
+
+def _pod(look: Look, where: Scene) -> View:
+    if not (look.pod or look.pod_settings or look.has_pod_routes):
+        return View()
+    channel = where.route(Place.POD)
+    seen = _links(channel, look.pod)
+    settings: Mapping[str, str] = {}
+    if look.pod_settings:
+        with where.inside(Place.POD):
+            settings = _settings(look.pod_settings)
+    found: list[routes.Route] = []
+    if look.has_pod_routes:
+        decoded = (routes.decode(each) for each in channel.dump(routes.every()))
+        found = [each for each in decoded if each is not None]
+    return View(seen, _addresses(channel, seen, look.pod), settings, tuple(found))
+
+
+def _links(channel: Socket, names: Iterable[str]) -> dict[str, Link]:
+    found: dict[str, Link] = {}
+    for name in names:
+        try:
+            found[name] = links.decode(channel.query(links.get(name=name), f"looking at {name}"))
+        except NetlinkError as error:
+            if not error.is_missing:
+                raise
+    return found
+
+
+def _addresses(
+    channel: Socket, seen: Mapping[str, Link], names: Iterable[str]
+) -> dict[str, tuple[Address, ...]]:
+    found: dict[str, tuple[Address, ...]] = {}
+    for name in names:
+        if name in seen:
+            decoded = (
+                addresses.decode(each) for each in channel.dump(addresses.of_link(seen[name].index))
+            )
+            found[name] = tuple(each for each in decoded if each is not None)
+    return found
+
+
+def _settings(keys: Iterable[str]) -> dict[str, str]:
+    values = ((key, sysctls.read(key)) for key in keys)
+    return {key: value for key, value in values if value is not None}

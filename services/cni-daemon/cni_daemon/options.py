@@ -1,0 +1,85 @@
+"""The command line as frozen options. It is read without loading anything heavy."""
+
+import os
+import pathlib
+from dataclasses import dataclass
+
+import bitts
+from bitts.core.flags import FlagError, FlagSet, FlagValues
+from bitts.core.sidecarflags import LogFlags, LogOptions
+
+from cni_daemon import faults, names
+from cni_daemon.faults import FaultError, Reached
+
+_SUMMARY = (
+    "Attaches the containers of this node to their networks, by the CNI specification. "
+    "Serves the plugins that `cni-daemon install` put into the runtime's folder."
+)
+_PATH_LIMIT = 100
+"""Bytes of a socket's path: the kernel takes 107, and a temporary name is longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Everything the daemon is told."""
+
+    socket: str
+    state: pathlib.Path
+    introspection_socket: str
+    deadline: float
+    reached: Reached
+    logs: LogOptions
+
+    @property
+    def intents(self) -> pathlib.Path:
+        """Where the shim leaves DELs."""
+        return self.state / names.INTENTS
+
+
+class Flags:
+    """All flags of the daemon."""
+
+    def __init__(self) -> None:
+        self.set = flags = FlagSet(names.PROGRAM, _SUMMARY, version=bitts.__version__)
+        self._socket = flags.string("socket", names.SOCKET, "unix socket for the shim")
+        self._state = flags.string(
+            "state-dir", names.STATE_DIRECTORY, "folder for the journal and the shim's intents"
+        )
+        self._introspection = flags.string(
+            "introspection-socket",
+            "",
+            "socket that answers what the process does and why; empty: beside --socket",
+        )
+        self._deadline = flags.duration("deadline", 45.0, "longest time for one request")
+        self._fault = flags.string(
+            "fault", "", "for tests: crash-at=N[:FILE] kills the process at its N-th instant"
+        )
+        self._logs = LogFlags(flags)
+
+    def options(self, values: FlagValues) -> Options:
+        """Check and group the values; raises FlagError naming the flag."""
+        socket = _socket("socket", values[self._socket])
+        beside = os.path.join(os.path.dirname(socket), f"bitts-{names.PROGRAM}.sock")
+        try:
+            reached = faults.parse(values[self._fault]) if values[self._fault] else Reached()
+        except FaultError as error:
+            raise FlagError(f"--fault: {error}", 1) from None
+        return Options(
+            socket=socket,
+            state=pathlib.Path(os.path.abspath(values[self._state])),
+            introspection_socket=_socket(
+                "introspection-socket", values[self._introspection] or beside
+            ),
+            deadline=values[self._deadline],
+            reached=reached,
+            logs=self._logs.options(values),
+        )
+
+
+def _socket(flag: str, path: str) -> str:
+    path = path.removeprefix("unix://")
+    if not os.path.isabs(path) or len(path.encode()) > _PATH_LIMIT:
+        raise FlagError(
+            f"--{flag} {path!r} must be an absolute path of at most {_PATH_LIMIT} bytes", 1
+        )
+    return path

@@ -1,0 +1,1 @@
+"""The plugins that the daemon serves; ``interface`` says how to write one."""

@@ -1,0 +1,323 @@
+"""bridge: the container hangs on a bridge of the host by a veth pair (plugins sheet, 3.1).
+
+Two differences to the reference, on purpose: the bridge's MAC address is fixed when we make or
+first use it, so it never changes under neighbours; and pod addresses skip duplicate address
+detection unless ``enabledad`` asks for it, as they are ours alone.
+"""
+
+from dataclasses import dataclass
+
+from bitts.cni import results
+from bitts.cni.config import PluginConfig
+from bitts.cni.errors import CniError, Code
+from bitts.cni.results import Dns, Interface, Ip, Result
+from bitts.net import links
+from bitts.net.links import Change, End, Link
+
+from cni_daemon.model import Call, Look, Observed, Place, Plan, Step
+from cni_daemon.names import ALIAS
+from cni_daemon.operations import (
+    AddAddress,
+    ChangeLink,
+    DeleteLink,
+    MakeBridge,
+    MakeVeth,
+    Once,
+    Operation,
+    RemoveAddress,
+    SetPort,
+    SetPortVlan,
+    SetSysctl,
+)
+from cni_daemon.plugins import addressing, checking, masquerade, spoofing, vlans
+from cni_daemon.plugins.interface import Plugin
+from cni_daemon.plugins.macs import requested_mac
+
+_FORWARDING = {4: "ipv4/ip_forward", 6: "ipv6/conf/all/forwarding"}
+_CONTAINER = 2
+"""Place of the container's interface in the result: after the bridge and the host's end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The plugin's own keys."""
+
+    bridge: str = "cni0"
+    is_gateway: bool = False
+    is_default_gateway: bool = False
+    force_address: bool = False
+    masquerades: bool = False
+    mtu: int = 0
+    hairpin: bool = False
+    promiscuous: bool = False
+    vlan: int = 0
+    trunk: tuple[int, ...] = ()
+    preserve_default_vlan: bool = False
+    checks_mac: bool = False
+    enables_dad: bool = False
+    leaves_container_down: bool = False
+    isolates_port: bool = False
+    mac: str = ""
+    ipam: str = ""
+    dns: Dns = results.NO_DNS
+
+    @property
+    def filters_vlans(self) -> bool:
+        """Whether the bridge must know VLANs."""
+        return bool(self.vlan or self.trunk)
+
+
+def parse(config: PluginConfig, call: Call) -> Options:
+    """Read the configuration. Raises CniError with the reference's words."""
+    fields = config.fields
+    is_default = fields.boolean("isDefaultGateway")
+    options = Options(
+        bridge=fields.text("bridge") or "cni0",
+        is_gateway=fields.boolean("isGateway") or is_default,
+        is_default_gateway=is_default,
+        force_address=fields.boolean("forceAddress"),
+        masquerades=fields.boolean("ipMasq"),
+        mtu=fields.integer("mtu"),
+        hairpin=fields.boolean("hairpinMode"),
+        promiscuous=fields.boolean("promiscMode"),
+        vlan=vlans.access(fields),
+        trunk=vlans.trunk(fields),
+        preserve_default_vlan=fields.boolean("preserveDefaultVlan"),
+        checks_mac=fields.boolean("macspoofchk"),
+        enables_dad=fields.boolean("enabledad"),
+        leaves_container_down=fields.boolean("disableContainerInterface"),
+        isolates_port=fields.boolean("portIsolation"),
+        mac=requested_mac(config, call),
+        ipam=config.ipam_type,
+        dns=results.decode_dns(fields.nested("dns")),
+    )
+    masquerade.check_backend(fields.text("ipMasqBackend"))
+    _check(options)
+    return options
+
+
+def _check(options: Options) -> None:
+    if options.hairpin and options.promiscuous:
+        raise CniError(
+            Code.INTERNAL, "cannot set hairpin mode and promiscuous mode at the same time"
+        )
+    if options.leaves_container_down and options.ipam:
+        raise CniError(Code.INTERNAL, "cannot use IPAM when DisableContainerInterface flag is set")
+    if options.vlan and options.is_gateway:
+        raise CniError(
+            Code.UNSUPPORTED_FIELD,
+            f"vlan={options.vlan} together with isGateway is not supported yet: "
+            "give the VLAN its gateway outside of this node",
+        )
+
+
+def looks(options: Options, call: Call) -> Look:
+    """Look at the bridge; for CHECK at everything that a result names."""
+    if call.command == "CHECK":
+        names = {each.name for each in checking.previous(call).interfaces if not each.sandbox}
+        return Look(host=tuple({options.bridge, *names}), pod=(call.ifname,), has_pod_routes=True)
+    settings = tuple(_FORWARDING.values()) if options.is_gateway else ()
+    return Look(host=(options.bridge,), host_settings=settings)
+
+
+def foundation(options: Options, call: Call, observed: Observed) -> tuple[Operation, ...]:
+    """Return what is missing of the bridge, its addresses and forwarding, and shared rules."""
+    bridge = observed.host.links.get(options.bridge)
+    if bridge is None:
+        return _new_bridge(options, call.draws.mac())
+    if bridge.kind != "bridge":
+        raise CniError(Code.INTERNAL, f'"{options.bridge}" already exists but is not a bridge')
+    found: list[Operation] = [*_settled_bridge(options, bridge, observed)]
+    ips = _with_gateways(options, call)
+    if options.is_gateway:
+        for ip in ips:
+            found += _gateway(options, bridge, ip, observed)
+    if options.masquerades:
+        found += masquerade.foundation(ips, observed)
+    if options.checks_mac:
+        found += spoofing.foundation(observed)
+    return tuple(found)
+
+
+def _new_bridge(options: Options, mac: str) -> tuple[Operation, ...]:
+    return (
+        MakeBridge(options.bridge, mac, options.mtu, options.filters_vlans),
+        SetSysctl(Place.HOST, f"ipv6/conf/{options.bridge}/accept_ra", "0", is_optional=True),
+    )
+
+
+def _settled_bridge(options: Options, bridge: Link, observed: Observed) -> tuple[Operation, ...]:
+    """Keep a bridge that somebody else made up, promiscuous as asked, and its MAC address."""
+    found: list[Operation] = []
+    flags = 0 if bridge.is_up else links.UP
+    if options.promiscuous and not bridge.is_promiscuous:
+        flags |= links.PROMISCUOUS
+    if flags:
+        found.append(ChangeLink(Place.HOST, Change(flags=flags), bridge.index))
+    key = f"bridge {bridge.name} {bridge.index} has {bridge.mac}"
+    if key not in observed.settled:
+        pinned = ChangeLink(Place.HOST, Change(mac=bridge.mac), bridge.index)
+        found.append(Once(key, (pinned,)))
+    return tuple(found)
+
+
+def _gateway(options: Options, bridge: Link, ip: Ip, observed: Observed) -> list[Operation]:
+    assert ip.gateway is not None
+    wanted = results.parse_interface(f"{ip.gateway}/{ip.address.network.prefixlen}")
+    present = [
+        each.interface
+        for each in observed.host.addresses.get(bridge.name, ())
+        if each.interface.version == wanted.version
+    ]
+    found: list[Operation] = []
+    if wanted not in present:
+        for other in present:
+            if wanted.version == 6 and not wanted.network.overlaps(other.network):
+                continue
+            if not options.force_address:
+                raise CniError(
+                    Code.INTERNAL,
+                    f'"{bridge.name}" already has an IP address different from {wanted}',
+                )
+            found.append(RemoveAddress(Place.HOST, bridge.index, other))
+        found.append(AddAddress(Place.HOST, bridge.index, wanted, skips_dad=True))
+    key = _FORWARDING[wanted.version]
+    if observed.host.settings.get(key) != "1":
+        found.append(SetSysctl(Place.HOST, key, "1"))
+    return found
+
+
+def _with_gateways(options: Options, call: Call) -> tuple[Ip, ...]:
+    """Return the addresses to give, each with its gateway and its place in the result."""
+    if not options.ipam:
+        return ()
+    given = () if call.addressing is None else call.addressing.ips
+    if not given:
+        raise CniError(Code.INTERNAL, "IPAM plugin returned missing IP config")
+    found: list[Ip] = []
+    for ip in given:
+        gateway = ip.gateway
+        if gateway is None and options.is_gateway:
+            gateway = addressing.first_host(ip.address)
+        found.append(Ip(ip.address, gateway, _CONTAINER))
+    return tuple(found)
+
+
+def plan(options: Options, call: Call, observed: Observed) -> Plan:
+    """Plan one attachment: the pair, its port, and what the container gets."""
+    bridge = observed.host.links[options.bridge]
+    host = End(call.draws.link_name(), call.draws.index(), call.draws.mac())
+    pod = End(call.ifname, call.draws.index(), options.mac or call.draws.mac())
+    result = _result(options, call, bridge, host, pod)
+    steps = [*_pair(options, call, bridge, host, pod)]
+    if options.checks_mac:
+        steps += spoofing.steps(host.name, pod.mac)
+    steps += _container(options, result, pod)
+    if options.masquerades:
+        steps += masquerade.steps(result.ips)
+    carriers = () if options.leaves_container_down else (host.index,)
+    planned = {
+        Place.HOST: (_planned(options, host, pod.index, bridge.index),),
+        Place.POD: (_planned(options, pod, host.index, 0),),
+    }
+    return Plan(tuple(steps), result, carriers, planned)
+
+
+def _planned(options: Options, end: End, peer: int, master: int) -> Link:
+    return Link(
+        end.index, end.name, "veth", end.mac, options.mtu or 1500, links.UP, master=master,
+        peer_index=peer,
+    )  # fmt: skip
+
+
+def _pair(options: Options, call: Call, bridge: Link, host: End, pod: End) -> list[Step]:
+    steps = [
+        Step(
+            MakeVeth(host, pod, options.mtu, bridge.index),
+            DeleteLink(Place.HOST, host.name, host.index),
+        ),
+        Step(ChangeLink(Place.HOST, Change(alias=ALIAS + call.label), host.index)),
+    ]
+    if options.hairpin or options.isolates_port:
+        steps.append(Step(SetPort(host.index, options.hairpin, options.isolates_port)))
+    changes = vlans.changes(options.vlan, options.trunk, options.preserve_default_vlan)
+    steps += [Step(SetPortVlan(host.index, c.number, c.is_pvid, c.is_removed)) for c in changes]
+    accept_ra = f"ipv6/conf/{host.name}/accept_ra"
+    return [*steps, addressing.setting(Place.HOST, accept_ra, "0", is_optional=True)]
+
+
+def _container(options: Options, result: Result, pod: End) -> list[Step]:
+    if not options.ipam:
+        return [] if options.leaves_container_down else [addressing.up(Place.POD, pod.index)]
+    dad = {"enhanced_dad": "1", "accept_dad": "1"} if options.enables_dad else {"accept_dad": "0"}
+    steps = [
+        addressing.setting(Place.POD, f"ipv6/conf/{pod.name}/{key}", value, is_optional=True)
+        for key, value in dad.items()
+    ]
+    notify = f"ipv4/conf/{pod.name}/arp_notify"
+    steps.append(addressing.setting(Place.POD, notify, "1", is_optional=True))
+    skips_dad = not options.enables_dad
+    return [
+        *steps,
+        *addressing.configure(result, _CONTAINER, pod.index, pod.name, skips_dad=skips_dad),
+    ]
+
+
+def _result(options: Options, call: Call, bridge: Link, host: End, pod: End) -> Result:
+    given = call.addressing or Result()
+    ips = _with_gateways(options, call)
+    routes = [*given.routes]
+    if options.is_default_gateway:
+        for version in dict.fromkeys(ip.address.version for ip in ips):
+            gateway = next(ip.gateway for ip in ips if ip.address.version == version)
+            route = addressing.default_route(version, gateway)
+            if not any(each.destination == route.destination and each.gateway for each in routes):
+                routes.append(route)
+    return Result(
+        interfaces=(
+            Interface(bridge.name, bridge.mac),
+            Interface(host.name, host.mac),
+            Interface(pod.name, pod.mac, call.netns),
+        ),
+        ips=ips,
+        routes=tuple(routes),
+        dns=options.dns or given.dns,
+    )
+
+
+def check(options: Options, call: Call, observed: Observed) -> None:
+    """Compare the bridge, the pair, addresses and routes with the result."""
+    previous, pod = checking.previous(call), checking.pod(observed, call)
+    recorded = next((i for i in previous.interfaces if i.name == options.bridge), None)
+    own = addressing.of_sandbox(previous, call.ifname, call.netns)
+    if recorded is None or own is None:
+        raise checking.fail(f"prevResult names no bridge {options.bridge} or no {call.ifname}")
+    bridge = checking.link(observed.host, recorded, kind="bridge")
+    if bridge.is_promiscuous != options.promiscuous:
+        raise checking.fail(f"Bridge {bridge.name} promiscuous mode is not as configured")
+    inner = checking.link(pod, own, kind="veth")
+    outer = observed.host.by_index(inner.peer_index)
+    if outer is None or outer.master != bridge.index:
+        raise checking.fail(f"the host end of {call.ifname} is no port of bridge {bridge.name}")
+    position = previous.interfaces.index(own)
+    checking.addresses(
+        pod, call.ifname, [ip for ip in previous.ips if ip.interface in {None, position}]
+    )
+    checking.all_routes(pod, previous.routes)
+
+
+def remove(_options: Options, call: Call, _observed: Observed) -> tuple[Operation, ...]:
+    """Remove the container's link: that is all a pair needs."""
+    return (DeleteLink(Place.POD, call.ifname),)
+
+
+PLUGIN = Plugin(
+    type="bridge",
+    parse=parse,
+    plan=plan,
+    looks=looks,
+    foundation=foundation,
+    check=check,
+    remove=remove,
+    uses_ipam=lambda options: bool(options.ipam),
+)

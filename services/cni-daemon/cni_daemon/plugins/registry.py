@@ -1,0 +1,10 @@
+"""The plugins that the daemon serves, by the name under which runtimes call them."""
+
+from collections.abc import Mapping
+
+from cni_daemon.plugins import bridge, loopback, ptp
+from cni_daemon.plugins.interface import AnyPlugin
+
+ALL: Mapping[str, AnyPlugin] = {
+    module.PLUGIN.type: module.PLUGIN for module in (bridge, loopback, ptp)
+}

@@ -1,0 +1,189 @@
+"""Journal records (pure): what is written about an attachment, and how a line is checked.
+
+A line is eight hex digits of CRC-32, a space, and a JSON object. Records of one attachment in
+order: ``begin`` (its addresses are about to be taken), ``plan`` (its operations are about to
+run; all undo operations are in it), ``done`` (with the result), ``leave`` (it is being
+removed), ``gone``. A journal starts with ``head``, which names the boot.
+"""
+
+import enum
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from cni_daemon import operations
+from cni_daemon.operations import CodecError, Operation
+
+
+class Phase(enum.StrEnum):
+    """How far an attachment has come."""
+
+    BEGUN = "begin"
+    PLANNED = "plan"
+    DONE = "done"
+    LEAVING = "leave"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """What names one plugin's part of an attachment. ``step`` is the type and a short digest."""
+
+    network: str
+    container_id: str
+    ifname: str
+    step: str
+
+    @property
+    def type(self) -> str:
+        """The plugin's type."""
+        return self.step.partition("#")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One plugin's part of an attachment, as the journal knows it.
+
+    ``undo`` stands in the order of the plan; it is carried out in reverse. ``identity`` is the
+    container's namespace, ``nonce`` the request that made the entry.
+    """
+
+    key: Key
+    phase: Phase
+    nonce: str = ""
+    netns: str = ""
+    identity: tuple[int, int] | None = None
+    undo: tuple[Operation, ...] = ()
+    result: Mapping[str, object] = field(default_factory=dict)
+
+
+class RecordError(ValueError):
+    """A line of the journal is damaged or of another version."""
+
+
+def seal(document: Mapping[str, object]) -> bytes:
+    """Return the line of a document."""
+    text = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+    return b"%08x %s\n" % (zlib.crc32(text), text)
+
+
+def unseal(line: bytes) -> Mapping[str, object]:
+    """Return the document of a line. Raises RecordError."""
+    checksum, space, text = line.rstrip(b"\n").partition(b" ")
+    try:
+        if not space or int(checksum, 16) != zlib.crc32(text):
+            raise RecordError("checksum does not fit")
+        document = json.loads(text)
+    except ValueError as error:
+        raise RecordError(str(error)) from None
+    if not isinstance(document, dict):
+        raise RecordError("no object")
+    return document
+
+
+def head(boot: str) -> dict[str, object]:
+    """Return the first record of a journal."""
+    return {"r": "head", "version": 1, "boot": boot}
+
+
+def of_entry(entry: Entry) -> dict[str, object]:
+    """Return the record that brings an entry into its phase."""
+    key = entry.key
+    document: dict[str, object] = {
+        "r": str(entry.phase), "k": [key.network, key.container_id, key.ifname, key.step],
+    }  # fmt: skip
+    if entry.phase in {Phase.BEGUN, Phase.PLANNED}:
+        document |= {
+            "nonce": entry.nonce,
+            "netns": entry.netns,
+            "undo": [operations.encode(each) for each in entry.undo],
+        }
+        if entry.identity is not None:
+            document["id"] = list(entry.identity)
+    elif entry.phase is Phase.DONE:
+        document["result"] = entry.result
+    return document
+
+
+def whole(entry: Entry) -> Iterator[dict[str, object]]:
+    """Return the records that restate an entry in a new journal."""
+    if entry.phase is not Phase.BEGUN:
+        yield of_entry(_in_phase(entry, Phase.PLANNED))
+    if entry.phase is Phase.LEAVING and entry.result:
+        yield of_entry(_in_phase(entry, Phase.DONE))
+    if entry.phase is not Phase.PLANNED:
+        yield of_entry(entry)
+
+
+def gone(key: Key) -> dict[str, object]:
+    """Return the record that ends an entry."""
+    return {"r": "gone", "k": [key.network, key.container_id, key.ifname, key.step]}
+
+
+def fold(documents: Iterable[Mapping[str, object]]) -> dict[Key, Entry]:
+    """Return the entries that records leave. Raises RecordError for one of another version."""
+    entries: dict[Key, Entry] = {}
+    for document in documents:
+        kind = document.get("r")
+        if kind == "head":
+            continue
+        key = _key(document)
+        if kind == "gone":
+            entries.pop(key, None)
+            continue
+        try:
+            phase = Phase(str(kind))
+        except ValueError:
+            raise RecordError(f"unknown record {kind!r}") from None
+        entries[key] = _advanced(entries.get(key), key, phase, document)
+    return entries
+
+
+def _advanced(
+    former: Entry | None, key: Key, phase: Phase, document: Mapping[str, object]
+) -> Entry:
+    if phase in {Phase.BEGUN, Phase.PLANNED}:
+        return Entry(
+            key, phase, str(document.get("nonce", "")), str(document.get("netns", "")),
+            _identity(document.get("id")), _undo(document.get("undo")),
+        )  # fmt: skip
+    former = former or Entry(key, phase)
+    result = document.get("result")
+    if isinstance(result, dict):
+        former = _with_result(former, result)
+    return _in_phase(former, phase)
+
+
+def _in_phase(entry: Entry, phase: Phase) -> Entry:
+    return Entry(
+        entry.key, phase, entry.nonce, entry.netns, entry.identity, entry.undo, entry.result
+    )
+
+
+def _with_result(entry: Entry, result: Mapping[str, object]) -> Entry:
+    return Entry(
+        entry.key, entry.phase, entry.nonce, entry.netns, entry.identity, entry.undo, result
+    )
+
+
+def _key(document: Mapping[str, object]) -> Key:
+    match document.get("k"):
+        case [str(network), str(container_id), str(ifname), str(step)]:
+            return Key(network, container_id, ifname, step)
+    raise RecordError("record without a key")
+
+
+def _identity(value: object) -> tuple[int, int] | None:
+    match value:
+        case [int(device), int(inode)]:
+            return device, inode
+    return None
+
+
+def _undo(value: object) -> tuple[Operation, ...]:
+    if not isinstance(value, list):
+        raise RecordError("record without undo operations")
+    try:
+        return tuple(operations.decode(each) for each in value)
+    except CodecError as error:
+        raise RecordError(str(error)) from None

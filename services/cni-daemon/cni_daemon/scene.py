@@ -1,0 +1,106 @@
+"""Where operations take place: the host's sockets of a worker thread, and one container.
+
+A thread keeps its host sockets; a container's are opened inside its namespace when first
+needed and closed with the scene, because an open one keeps a dead namespace alive.
+"""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+from bitts.net import namespaces, sockets
+from bitts.net.errors import NamespaceError, NamespaceGone
+from bitts.net.sockets import Socket
+
+from cni_daemon.model import Place
+
+
+class _Kept(threading.local):
+    """The host sockets of one worker thread, opened when first used."""
+
+    def __init__(self) -> None:
+        self.route: Socket | None = None
+        self.netfilter: Socket | None = None
+
+
+_kept = _Kept()
+
+
+def host_route() -> Socket:
+    """Return this thread's rtnetlink socket on the host."""
+    if _kept.route is None:
+        _kept.route = Socket(sockets.ROUTE)
+        _kept.route.enlarge()
+    return _kept.route
+
+
+def host_netfilter() -> Socket:
+    """Return this thread's nfnetlink socket on the host."""
+    if _kept.netfilter is None:
+        _kept.netfilter = Socket(sockets.NETFILTER)
+        _kept.netfilter.enlarge()
+    return _kept.netfilter
+
+
+def discard_sockets() -> None:
+    """Drop this thread's sockets after an error that may have left answers unread."""
+    for channel in (_kept.route, _kept.netfilter):
+        if channel is not None:
+            channel.close()
+    _kept.route = _kept.netfilter = None
+
+
+class Scene:
+    """One container's namespace (or none: it is gone) and the host, for one worker thread."""
+
+    def __init__(self, descriptor: int | None = None) -> None:
+        self.descriptor = descriptor
+        self._pod_route: Socket | None = None
+
+    @property
+    def has_pod(self) -> bool:
+        """Whether there is a container to work in."""
+        return self.descriptor is not None
+
+    @contextlib.contextmanager
+    def inside(self, place: str) -> Iterator[None]:
+        """Run a block inside the namespace of a place."""
+        if place == Place.HOST:
+            yield
+            return
+        if self.descriptor is None:
+            raise NamespaceError("the container's network namespace is gone")
+        with namespaces.entered(self.descriptor):
+            yield
+
+    def route(self, place: str) -> Socket:
+        """Return an rtnetlink socket that belongs to a place."""
+        if place == Place.HOST:
+            return host_route()
+        if self._pod_route is None:
+            with self.inside(place):
+                self._pod_route = Socket(sockets.ROUTE)
+        return self._pod_route
+
+    def close(self) -> None:
+        """Let go of the container's namespace."""
+        if self._pod_route is not None:
+            self._pod_route.close()
+            self._pod_route = None
+
+
+@contextlib.contextmanager
+def opened(path: str, *, identity: tuple[int, int] | None = None) -> Iterator[Scene]:
+    """Yield the scene of the namespace at ``path``.
+
+    Raises NamespaceGone where there is none, or another one than the ``identity`` recorded
+    (a path may be used again), and NamespaceError where something else is.
+    """
+    with namespaces.opened(path) as descriptor:
+        if identity is not None and namespaces.identity(descriptor) != identity:
+            raise NamespaceGone(f"{path!r} is another network namespace by now")
+        scene = Scene(descriptor)
+        try:
+            yield scene
+        finally:
+            scene.close()

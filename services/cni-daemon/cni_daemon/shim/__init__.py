@@ -1,0 +1,1 @@
+"""The shim: the program that runtimes execute, its source and its making."""
