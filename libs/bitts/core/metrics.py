@@ -5,20 +5,33 @@ of buckets are written as Go writes them (``le="10"``), since dashboards select 
 """
 
 import math
+import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
-from prometheus_client.core import (
+from bitts.core import lean, workqueue
+
+# Its writers bring http.server, wsgiref and urllib.request (4 MB); ours is below.
+_writers = types.ModuleType("prometheus_client.exposition")
+_writers.__dict__["__getattr__"] = lambda name: None
+lean.load("prometheus_client", instead={"prometheus_client.exposition": _writers})
+
+# isort: split
+from prometheus_client import (  # noqa: E402
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+)
+from prometheus_client.core import (  # noqa: E402
     CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
     Metric,
     Sample,
 )
-from prometheus_client.registry import Collector
-
-from bitts.core import workqueue
+from prometheus_client.registry import Collector  # noqa: E402
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

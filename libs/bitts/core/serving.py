@@ -6,35 +6,20 @@ added while the server runs, as upstream adds the health path when its election 
 
 import gzip
 import os
-import traceback
-from asyncio import all_tasks, to_thread
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from asyncio import to_thread
+from collections.abc import Callable, Mapping
 
 from aiohttp import web
 
-from bitts.core import logs, metrics
+from bitts.core import dumps, logs, metrics
+from bitts.core.httplistener import Handler, Reply, host_and_port
 from bitts.core.ledger import Ledger
 from bitts.core.process import ExitError
 from bitts.core.workqueue import WorkQueue
 
 HEALTH_PATH = "/healthz/leader-election"
-DUMP_PATH = "/debug/bitts"
 
-_LONGEST_LIST = 1_000  # objects in one dump
 _STOP = 2.0  # seconds that requests in progress have when the server stops
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What a handler answers."""
-
-    body: bytes | str
-    status: int = 200
-    content_type: str = "text/plain; charset=utf-8"
-
-
-Handler = Callable[[Mapping[str, str]], Awaitable[Reply]]
 
 
 class HttpServer:
@@ -73,21 +58,21 @@ class HttpServer:
         """Serve what is going on inside; for ``--enable-pprof`` only."""
 
         async def tasks(query: Mapping[str, str]) -> Reply:
-            return Reply(dump_tasks())
+            return Reply(dumps.tasks())
 
         async def depths(query: Mapping[str, str]) -> Reply:
-            return Reply("\n".join(map(dump_queue, queues)) + "\n")
+            return Reply("\n".join(map(dumps.queue, queues)) + "\n")
 
         async def decisions(query: Mapping[str, str]) -> Reply:
-            return Reply(dump_decisions(ledger, query.get("key", "")))
+            return Reply(dumps.decisions(ledger, query.get("key", "")))
 
-        self.route(f"{DUMP_PATH}/tasks", tasks)
-        self.route(f"{DUMP_PATH}/queues", depths)
-        self.route(f"{DUMP_PATH}/decisions", decisions)
+        self.route(f"{dumps.PATH}/tasks", tasks)
+        self.route(f"{dumps.PATH}/queues", depths)
+        self.route(f"{dumps.PATH}/decisions", decisions)
 
     async def start(self) -> None:
         """Bind and serve. Raises ExitError(1) naming the flag if the address cannot be bound."""
-        host, port = self._host_and_port()
+        host, port = host_and_port(self._address, self._flag)
         self._runner = web.ServerRunner(
             web.Server(self._answer, access_log=None), shutdown_timeout=_STOP
         )
@@ -113,12 +98,6 @@ class HttpServer:
             raise RuntimeError("the HTTP server is not started")
         return int(self._runner.addresses[0][1])
 
-    def _host_and_port(self) -> tuple[str | None, int]:
-        host, colon, port = self._address.rpartition(":")
-        if not colon or not port.isdecimal() or int(port) > 65535:
-            raise ExitError(1, f'{self._flag} must be host:port or :port, not "{self._address}"')
-        return host.removeprefix("[").removesuffix("]") or None, int(port)
-
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         handler = self._routes.get(request.path)
         if handler is None:
@@ -136,37 +115,3 @@ class HttpServer:
             body = await to_thread(gzip.compress, body, 5)
             headers["Content-Encoding"] = "gzip"
         return web.Response(status=reply.status, body=body, headers=headers)
-
-
-def dump_tasks() -> str:
-    """Describe every task: its name and where it waits."""
-    texts = []
-    for task in sorted(all_tasks(), key=lambda task: task.get_name()):
-        frames = [
-            f"  {name}:{line} {function}\n"
-            for frame in task.get_stack()
-            for name, line, function, _ in traceback.extract_stack(frame, limit=1)
-        ]
-        texts.append(f"{task.get_name()}\n{''.join(frames)}")
-    return "\n".join(texts)
-
-
-def dump_queue(queue: WorkQueue) -> str:
-    """Describe one queue in a line."""
-    return (
-        f"{queue.name}: {queue.depth} ready, {queue.processing} in work, {queue.delayed} delayed,"
-        f" {queue.retrying} failing, next waits {queue.oldest_wait:.3f}s"
-    )
-
-
-def dump_decisions(ledger: Ledger, key: str = "") -> str:
-    """List the objects in work, waiting and finished, with the last decision about each."""
-    entries = [entry for entry in ledger.snapshot() if key in entry.key]
-    lines = [
-        f"{entry.loop} {entry.key} {entry.phase}: {entry.decision} ({entry.reason})"
-        f" failures={entry.failures} retry_at={entry.retry_at} error={entry.error!r}\n"
-        for entry in entries[:_LONGEST_LIST]
-    ]
-    if len(entries) > _LONGEST_LIST:
-        lines.append(f"... and {len(entries) - _LONGEST_LIST} more\n")
-    return "".join(lines)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 
 import aiohttp
 import pytest
-from bitts.core import ledger, metrics, serving, workqueue
+from bitts.core import dumps, httplistener, ledger, metrics, serving, workqueue
 from bitts.core.process import ExitError
 from support.virtualtime import VirtualClock
 
@@ -72,7 +72,7 @@ async def test_only_reading_is_allowed(endpoint: Endpoint) -> None:
 async def test_a_failing_handler_is_an_internal_error(
     endpoint: Endpoint, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def broken(query: Mapping[str, str]) -> serving.Reply:
+    async def broken(query: Mapping[str, str]) -> httplistener.Reply:
         raise KeyError("secret detail")
 
     endpoint.server.route("/broken", broken)
@@ -108,7 +108,7 @@ def test_a_long_dump_is_cut() -> None:
     book = ledger.Ledger(finished=2_000)
     for number in range(1_500):
         book.decided("claims", f"claim {number}", "Create", "x")
-    lines = serving.dump_decisions(book).splitlines()
+    lines = dumps.decisions(book).splitlines()
     assert (len(lines), lines[-1]) == (1_001, "... and 500 more")
 
 
