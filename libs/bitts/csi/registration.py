@@ -34,7 +34,8 @@ class Registration(wire.RegistrationBase):
     """Answers the kubelet for one driver.
 
     ``endpoint`` is the driver's socket as the kubelet sees it on the host. ``status`` is the
-    kubelet's last word: None before there was one. ``on_status`` is told of each word.
+    kubelet's last word: None before there was one. ``on_status`` is told of each word. ``mode``
+    are the socket's permission bits.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Registration(wire.RegistrationBase):
         versions: Sequence[str] = VERSIONS,
         *,
         on_status: Callable[[RegistrationStatus], Awaitable[None]] | None = None,
+        mode: int = 0o600,
     ) -> None:
         self.driver_name = driver_name
         self.status: RegistrationStatus | None = None
@@ -51,6 +53,7 @@ class Registration(wire.RegistrationBase):
             type=TYPE, name=driver_name, endpoint=endpoint, supported_versions=list(versions)
         )
         self._on_status = on_status
+        self._mode = mode
         self._server: server.Server | None = None
 
     async def serve(self, directory: str) -> str:
@@ -59,10 +62,19 @@ class Registration(wire.RegistrationBase):
         Raises OSError (folder missing, another live process registers the same driver) and
         ValueError (path too long).
         """
-        path = str(pathlib.Path(directory) / f"{self.driver_name}-reg.sock")
-        self._server = server.Server([self], path)
-        await self._server.start()
+        path = socket_path(directory, self.driver_name)
+        made = server.Server([self], path, mode=self._mode)
+        try:
+            await made.start()
+        except BaseException:
+            await made.stop(0.0)
+            raise
+        self._server = made
         return path
+
+    async def is_in_place(self) -> bool:
+        """Whether the kubelet can still find the socket: it may have been removed or replaced."""
+        return self._server is not None and await self._server.is_in_place()
 
     async def stop(self, grace: float = 1.0) -> None:
         """Take the socket away, upon which the kubelet forgets the driver."""
@@ -88,22 +100,27 @@ class Registration(wire.RegistrationBase):
         return wire.RegistrationStatusResponse()
 
 
-async def get_info(socket_path: str) -> PluginInfo:
-    """Ask a plugin who it is, as the kubelet does; raises RpcError."""
-    async with _plugin(socket_path) as stub:
-        return await stub.get_info(wire.InfoRequest(), timeout=GET_INFO_TIMEOUT)
+def socket_path(directory: str, driver_name: str) -> str:
+    """Return where a driver's registration is offered."""
+    return str(pathlib.Path(directory) / f"{driver_name}-reg.sock")
 
 
-async def notify(socket_path: str, registered: bool, error: str = "") -> None:  # noqa: FBT001  # the protocol's own pair
+async def get_info(path: str, *, timeout: float = GET_INFO_TIMEOUT) -> PluginInfo:
+    """Ask the plugin at ``path`` who it is, as the kubelet does; raises RpcError."""
+    async with _plugin(path) as stub:
+        return await stub.get_info(wire.InfoRequest(), timeout=timeout)
+
+
+async def notify(path: str, registered: bool, error: str = "") -> None:  # noqa: FBT001  # the protocol's own pair
     """Tell a plugin what became of its registration, as the kubelet does; raises RpcError."""
     status = wire.RegistrationStatus(plugin_registered=registered, error=error)
-    async with _plugin(socket_path) as stub:
+    async with _plugin(path) as stub:
         await stub.notify_registration_status(status, timeout=NOTIFY_TIMEOUT)
 
 
 @contextlib.asynccontextmanager
-async def _plugin(socket_path: str) -> AsyncIterator[wire.RegistrationStub]:
-    opened = channel.Channel(socket_path)
+async def _plugin(path: str) -> AsyncIterator[wire.RegistrationStub]:
+    opened = channel.Channel(path)
     try:
         await opened.connect(CONNECT_TIMEOUT)
         yield wire.RegistrationStub(opened)

@@ -49,13 +49,20 @@ class ListeningSocket:
         self._inode = (found.st_dev, found.st_ino)
         self._hidden.rename(self.path)
 
+    def is_in_place(self) -> bool:
+        """Whether the name still leads to this socket: nobody removed or replaced it."""
+        try:
+            found = os.lstat(self.path)
+        except FileNotFoundError:
+            return False
+        return (found.st_dev, found.st_ino) == self._inode
+
     def remove(self) -> None:
         """Remove the file, unless another process has put its own in its place."""
         with contextlib.suppress(FileNotFoundError):
             self._hidden.unlink()
         with contextlib.suppress(FileNotFoundError):
-            found = pathlib.Path(self.path).lstat()
-            if (found.st_dev, found.st_ino) == self._inode:
+            if self.is_in_place():
                 pathlib.Path(self.path).unlink()
 
 

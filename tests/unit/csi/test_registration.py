@@ -82,3 +82,19 @@ async def test_a_plugin_that_fails_to_hear_makes_the_kubelet_s_call_fail(
     with pytest.raises(RpcError, match="not like this"):
         await registration.notify(path, True)
     await plugin.stop()
+
+
+async def test_a_socket_that_was_taken_away_or_replaced_is_noticed(
+    short_dir: pathlib.Path,
+) -> None:
+    plugin = registration.Registration("d.example", "/csi.sock", mode=0o700)
+    assert not await plugin.is_in_place()
+    path = pathlib.Path(await plugin.serve(str(short_dir)))
+    assert await plugin.is_in_place()
+    assert (await asyncio.to_thread(path.stat)).st_mode & 0o777 == 0o700
+    await asyncio.to_thread(path.rename, short_dir / "elsewhere")
+    assert not await plugin.is_in_place()
+    await asyncio.to_thread(path.touch)
+    assert not await plugin.is_in_place()
+    await plugin.stop()
+    assert await asyncio.to_thread(path.exists), "what is not ours stays"
