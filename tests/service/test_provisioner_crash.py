@@ -36,12 +36,12 @@ async def after_create(stand: Stand) -> Reached:
     return reached
 
 
-def writing(resource: str, action: str) -> Hold:
+def writing(resource: str, action: str, verb: str = "create") -> Hold:
     async def hold(stand: Stand) -> Reached:
         await stand.cluster.clear_requests()
-        match = {"resource": resource, "verb": "create", "userAgent": "csi-provisioner"}
+        match = {"resource": resource, "verb": verb, "userAgent": "csi-provisioner"}
         await stand.cluster.faults(match=match, action=action)
-        return lambda: stand.refused("create", resource)
+        return lambda: stand.refused(verb, resource)
 
     return hold
 
@@ -52,7 +52,7 @@ POINTS: dict[str, Hold] = {
     "PersistentVolume not stored": writing("persistentvolumes", "drop"),
     "PersistentVolume stored": writing("persistentvolumes", "drop_after"),
 }
-WITH_LEASE = {"intent not noted": writing(LEASES, "drop"), **POINTS}
+WITH_LEASE = {"intent not noted": writing(LEASES, "drop", "update"), **POINTS}
 
 
 async def crash_at(hold: Hold, stand: Stand, *words: str) -> None:
