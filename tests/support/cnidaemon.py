@@ -38,7 +38,28 @@ class Outcome:
         return f"{found.get('code')}: {found.get('msg')}{details}"
 
 
-def execute(
+class Running:
+    """A plugin program that runs beside the test; call it for the outcome."""
+
+    def __init__(self, popen: "subprocess.Popen[str]", config: Mapping[str, Any] | str) -> None:
+        self._popen = popen
+        assert popen.stdin is not None
+        popen.stdin.write(config if isinstance(config, str) else json.dumps(config))
+        popen.stdin.close()
+        popen.stdin = None
+
+    def __call__(self) -> Outcome:
+        """Wait for the end."""
+        stdout, stderr = self._popen.communicate(timeout=90)
+        return Outcome(self._popen.returncode, stdout, stderr)
+
+    def kill(self) -> None:
+        """End it as a runtime does whose patience is over."""
+        self._popen.kill()
+        self._popen.communicate()
+
+
+def begin(
     program: pathlib.Path | str,
     command: str,
     config: Mapping[str, Any] | str,
@@ -50,8 +71,8 @@ def execute(
     args: str = "",
     path: str = "",
     environ: Mapping[str, str] | None = None,
-) -> Outcome:
-    """Run a plugin program as a runtime would, inside the namespace ``host`` if given."""
+) -> Running:
+    """Start a plugin program as a runtime would, inside the namespace ``host`` if given."""
     variables = {
         "CNI_COMMAND": command,
         "CNI_CONTAINERID": container,
@@ -63,16 +84,15 @@ def execute(
         **(environ or {}),
     }
     inside = ["nsenter", f"--net={host}", "--"] if host else []
-    done = subprocess.run(
+    popen = subprocess.Popen(
         [*inside, str(program)],
-        input=config if isinstance(config, str) else json.dumps(config),
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
         env=variables,
-        timeout=90,
-        check=False,
     )
-    return Outcome(done.returncode, done.stdout, done.stderr)
+    return Running(popen, config)
 
 
 class Daemon:
@@ -124,6 +144,13 @@ class Daemon:
         assert self.process is not None
         self.process.kill()
 
+    def await_crash(self) -> None:
+        """Wait until the process has died by the fault it was started with."""
+        process = self.process
+        assert process is not None
+        waiting.until_blocking(lambda: not process.alive, "crash of the daemon")
+        assert process.exit_code == -signal.SIGKILL, self.log()
+
     def stop(self) -> None:
         """End it in order."""
         assert self.process is not None
@@ -144,7 +171,11 @@ class Daemon:
 
     def call(self, command: str, config: Mapping[str, Any], **about: Any) -> Outcome:
         """Run the plugin that the configuration names, through the shim."""
-        return execute(self.plugins / config["type"], command, config, host=self.host, **about)
+        return self.begin(command, config, **about)()
+
+    def begin(self, command: str, config: Mapping[str, Any], **about: Any) -> Running:
+        """Start the plugin that the configuration names, through the shim."""
+        return begin(self.plugins / config["type"], command, config, host=self.host, **about)
 
     def addresses(self, network: str = "tnet") -> dict[str, str]:
         """Return the reservations on disk: address → owner."""

@@ -144,7 +144,7 @@ class Store:
         for entry in os.scandir(self.directory):
             try:
                 address = ipaddress.ip_address(entry.name)
-                with open(entry.path, encoding="utf-8", errors="replace") as file:
+                with open(entry.path, encoding="utf-8", errors="replace", newline="") as file:
                     container_id, _, ifname = file.read().strip().partition(_SEPARATOR)
             except (ValueError, FileNotFoundError):
                 continue
