@@ -27,7 +27,9 @@ def violations(path: pathlib.Path) -> list[str]:
             continue
         size = (node.end_lineno or node.lineno) - node.lineno + 1
         if size > FUNCTION_LIMIT and not WAIVER.search(lines[node.lineno - 1]):
-            found.append(f"{path}:{node.lineno}: {node.name} has {size} lines, at most {FUNCTION_LIMIT}")
+            found.append(
+                f"{path}:{node.lineno}: {node.name} has {size} lines, at most {FUNCTION_LIMIT}"
+            )
     return found
 
 
