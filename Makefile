@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 MEMBERS := libs/pyproject.toml $(wildcard services/*/pyproject.toml)
 
-.PHONY: help setup demo test check format generate bench clean
+.PHONY: help setup demo test cluster check format generate bench clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ demo: $(STAMP) ## claims become volumes, pods write and read them, all goes agai
 
 test: $(STAMP) ## every test, on real processes and sockets
 	@$(BIN)/python -m pytest tests $(ARGS)
+
+cluster: $(STAMP) ## build Kubernetes from source, once (minutes); `bitts up --kubernetes` starts it
+	@$(BIN)/python -m devcluster.kubernetes
 
 check: $(STAMP) ## format, lint, types, import contracts, sizes
 	@$(BIN)/ruff format --check .

@@ -18,6 +18,15 @@ def main() -> None:
     kind = known.choice("kind", ("embedded", "kubernetes"), "embedded", "which cluster to run")
     store = known.choice("store", ("memory", "sqlite"), "memory", "where objects are kept")
     port = known.unsigned("port", 0, "port on 127.0.0.1; 0 lets the system choose")
+    nodes = known.unsigned(
+        "nodes", 0, "kubernetes: nodes on this machine, each with kubelet and containerd; need root"
+    )
+    nodes_directory = known.string(
+        "nodes-dir", "", "kubernetes: folder for the nodes' files, with a short path (unix sockets)"
+    )
+    clear = known.boolean(
+        "clear", False, "kubernetes: only remove what a killed cluster of this folder left"
+    )
     loops = known.boolean("loops", True, "run the controllers (binder, attach, garbage, …) too")
     logging = sidecarflags.LogFlags(known)
 
@@ -34,13 +43,20 @@ def main() -> None:
 
     logs.configure(logging.options(values), "devcluster")
     options = clusters.Options(
-        pathlib.Path(values[directory]), values[store], values[port], values[loops]
+        pathlib.Path(values[directory]),
+        values[store],
+        values[port],
+        values[loops],
+        values[nodes],
+        pathlib.Path(values[nodes_directory]) if values[nodes_directory] else None,
     )
+    if values[clear]:
+        sys.exit(clusters.clear(options))
 
     async def run(running: process.Process) -> None:
         await clusters.KINDS[values[kind]](options).run(running)
 
-    sys.exit(process.run(run, "devcluster", grace=5.0))
+    sys.exit(process.run(run, "devcluster", grace=clusters.GRACE[values[kind]]))
 
 
 if __name__ == "__main__":

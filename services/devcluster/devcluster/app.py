@@ -11,14 +11,14 @@ from aiohttp import web
 from bitts.core import logs
 from bitts.core.process import ExitError, Process
 
-from devcluster import bodies, bootstrap, sqlite, tls
+from devcluster import bodies, bootstrap, files, sqlite, tls
 from devcluster.api import Api
 from devcluster.clusters import Options
 from devcluster.server import Server
 from devcluster.store import Store
 
 _log = logs.get("devcluster")
-_SHUTDOWN = 1.0
+_SHUTDOWN = 0.3
 """Seconds that open requests get at the end; watches are simply cut."""
 
 
@@ -32,7 +32,7 @@ class Embedded:
         """Serve until the process is asked to stop."""
         options = self._options
         options.directory.mkdir(parents=True, exist_ok=True)
-        (options.directory / "ready.json").unlink(missing_ok=True)
+        (options.directory / files.READY).unlink(missing_ok=True)
         credentials = await asyncio.to_thread(tls.prepare, options.directory)
         store = Store()
         async with contextlib.AsyncExitStack() as stack:
@@ -49,7 +49,7 @@ class Embedded:
             self._announce(f"https://127.0.0.1:{port}", credentials)
             process.started()
             await process.stopping.wait()
-            (options.directory / "ready.json").unlink(missing_ok=True)
+            (options.directory / files.READY).unlink(missing_ok=True)
             server.drop_watches()
 
     async def _listen(
@@ -71,9 +71,9 @@ class Embedded:
     def _announce(self, url: str, credentials: tls.Credentials) -> None:
         directory = self._options.directory
         kubeconfig = directory / "kubeconfig"
-        tls.write_kubeconfig(kubeconfig, url, credentials)
+        files.write_kubeconfig(kubeconfig, url, credentials.ca, credentials.token)
         ready = {"server": url, "kubeconfig": str(kubeconfig.resolve()), "pid": os.getpid()}
-        tls.write_private(directory / "ready.json", json.dumps(ready) + "\n")
+        files.write_private(directory / files.READY, json.dumps(ready) + "\n")
         _log.info("Ready", server=url, kubeconfig=str(kubeconfig))
 
 

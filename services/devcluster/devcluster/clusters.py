@@ -2,6 +2,7 @@
 
 import collections.abc
 import pathlib
+import sys
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,12 +11,17 @@ from bitts.core.process import ExitError, Process
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What every kind of cluster is started with; port 0 lets the system choose."""
+    """What every kind of cluster is started with; port 0 lets the system choose.
+
+    ``nodes`` and ``nodes_directory`` (default: inside ``directory``) are for kubernetes only.
+    """
 
     directory: pathlib.Path
     store: str
     port: int
     loops: bool
+    nodes: int = 0
+    nodes_directory: pathlib.Path | None = None
 
 
 class Cluster(Protocol):
@@ -31,16 +37,38 @@ class Cluster(Protocol):
 def _embedded(options: Options) -> Cluster:
     from devcluster import app  # loads the HTTP server, which other kinds do not need
 
+    if options.nodes:
+        raise ExitError(
+            2, "--nodes is for --kind=kubernetes: the embedded cluster's are devcluster-node"
+        )
     return app.Embedded(options)
 
 
 def _kubernetes(options: Options) -> Cluster:
-    raise ExitError(
-        2, "--kind=kubernetes is not available in this version: use --kind=embedded (the default)"
-    )
+    from devcluster.kubernetes import app  # as above
+
+    return app.Kubernetes(options)
 
 
 KINDS: dict[str, collections.abc.Callable[[Options], Cluster]] = {
     "embedded": _embedded,
     "kubernetes": _kubernetes,
 }
+
+GRACE = {"embedded": 5.0, "kubernetes": 20.0}
+"""Seconds in which a cluster of each kind ends."""
+
+
+def clear(options: Options) -> int:
+    """Remove what a killed Kubernetes of this folder left, say what, return the exit code."""
+    from devcluster.kubernetes import cgroups, layout, sweep  # as above
+
+    found = layout.layout(options.directory, options.nodes_directory)
+    try:
+        with sweep.owned(found):
+            removed = sweep.sweep(found, keep=options.store != "memory")
+    except (sweep.InUseError, cgroups.CgroupError, OSError) as error:
+        sys.stderr.write(f"devcluster: {error}\n")
+        return 1
+    sys.stdout.writelines(f"{line}\n" for line in removed)
+    return 0

@@ -1,0 +1,86 @@
+"""Process 1 of a node: makes the node's view of the file system, then only reaps.
+
+Run as a script by the bare interpreter (``-I -S``), inside new mount, network, process,
+host name and IPC namespaces: ``nodeinit.py NAME FOLDER``. Says ``ready`` on stdout.
+
+A node is nothing but these namespaces. When this process ends, the kernel kills every other
+one in them, and with the last go all mounts, links and sockets: nothing can be left over.
+"""
+
+import contextlib
+import ctypes
+import os
+import pathlib
+import signal
+import socket
+import sys
+
+BIND, REC, SHARED = 4096, 16384, 1 << 20
+OWN_STATE = ("kubelet", "containerd", "cni", "docker", "calico")
+"""Names in /var/lib that mean a runtime's state: the machine's own must not be seen here."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mount.argtypes = [ctypes.c_char_p] * 3 + [ctypes.c_ulong, ctypes.c_char_p]
+
+
+def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = "") -> None:
+    """mount(2); raises OSError."""
+    texts = [text.encode() for text in (source, target, kind)]
+    if _libc.mount(*texts, flags, data.encode() or None):
+        number = ctypes.get_errno()
+        raise OSError(number, f"mount {source} on {target}: {os.strerror(number)}")
+
+
+def main(name: str, folder: str) -> int:
+    """Prepare the node, reap until SIGTERM."""
+    handled = {signal.SIGCHLD, signal.SIGTERM}
+    signal.pthread_sigmask(signal.SIG_BLOCK, handled)
+    socket.sethostname(name)
+    mount("proc", "/proc", "proc")
+    prepare_files(pathlib.Path(folder))
+    mount("", "/", flags=SHARED | REC)  # among the node's own containers, not with the machine
+    pathlib.Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+    os.write(1, b"ready\n")
+    while signal.sigwait(handled) != signal.SIGTERM:
+        reap()
+    return 0
+
+
+def prepare_files(folder: pathlib.Path) -> None:
+    """Give the node its own /run, /var/log and /var/lib."""
+    sources = {"kubelet": folder, "containerd": folder / "containerd", "log": folder / "log"}
+    handles = {name: os.open(path, os.O_PATH) for name, path in sources.items()}
+    mount(f"/proc/self/fd/{handles['log']}", "/var/log", flags=BIND)
+    cover_state()
+    for name in ("kubelet", "containerd"):
+        target = pathlib.Path("/var/lib") / name
+        target.mkdir()
+        mount(f"/proc/self/fd/{handles[name]}", str(target), flags=BIND)
+    for handle in handles.values():
+        os.close(handle)
+    mount("tmpfs", "/run", "tmpfs", data="mode=755")
+    pathlib.Path("/run/lock").mkdir()
+
+
+def cover_state() -> None:
+    """Put a new /var/lib over the machine's, through which all but runtimes' state shows."""
+    below = os.open("/var/lib", os.O_PATH)
+    names = [entry.name for entry in os.scandir("/var/lib") if entry.is_dir(follow_symlinks=False)]
+    mount("tmpfs", "/var/lib", "tmpfs", data="mode=755")
+    for name in names:
+        if name not in OWN_STATE:
+            target = pathlib.Path("/var/lib") / name
+            target.mkdir()
+            mount(f"/proc/self/fd/{below}/{name}", str(target), flags=BIND | REC)
+    os.close(below)
+
+
+def reap() -> None:
+    """Collect every process that has ended."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,208 @@
+"""The nodes of a cluster as running things: namespaces, links, and the programs in them.
+
+A node lives exactly as long as the process that holds its namespaces (``nodeinit``).
+"""
+
+import asyncio
+import os
+import pathlib
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bitts.core.process import ExitError
+
+from devcluster.kubernetes import addresses, apiclient, cgroups, images, nodeplan, programs
+from devcluster.kubernetes.layout import Layout, NodeLayout
+
+PROGRAMS = ("runc", "ip", "nsenter", "unshare", "setpriv", "nft", "iptables", "conntrack")
+START_TIMEOUT = 30.0
+READY_TIMEOUT = 60.0
+_INIT = pathlib.Path(__file__).with_name("nodeinit.py")
+_NAMESPACES = ("--mount", "--net", "--uts", "--ipc", "--pid")
+_ENTERED = {"mount": "mnt", "net": "net", "uts": "uts", "ipc": "ipc", "pid": "pid_for_children"}
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A node that runs; ``pid`` holds its namespaces."""
+
+    node: addresses.Node
+    place: NodeLayout
+    pid: int
+
+
+def missing_programs() -> list[str]:
+    """Return which Debian programs nodes would lack here. Blocking."""
+    missing = [name for name in PROGRAMS if shutil.which(name) is None]
+    folders = [pathlib.Path(folder) for folder in nodeplan.CNI_PROGRAMS]
+    if not any((folder / "ptp").exists() for folder in folders):
+        missing.append("the CNI plugins")
+    return missing
+
+
+def enter(pid: int) -> list[str]:
+    """Return what makes a command run inside a node whose namespaces ``pid`` holds.
+
+    It dies with whoever entered, and with the node.
+    """
+    spaces = [f"--{kind}=/proc/{pid}/ns/{file}" for kind, file in _ENTERED.items()]
+    return ["nsenter", *spaces, "--", *programs.DIES_WITH_US]
+
+
+class Nodes:
+    """All nodes of a cluster and the network between them."""
+
+    def __init__(
+        self,
+        places: nodeplan.Places,
+        wanted: Sequence[addresses.Node],
+        supervisor: programs.Supervisor,
+    ) -> None:
+        self._places = places
+        self._wanted = list(wanted)
+        self._supervisor = supervisor
+        self.started: dict[str, Started] = {}
+
+    @property
+    def _layout(self) -> Layout:
+        return self._places.layout
+
+    async def start_network(self) -> int:
+        """Make the nodes' network and return the process that holds it."""
+        command = ("unshare", "--net", "--", "sleep", "infinity")
+        program = programs.Program("network", command, self._layout.logs / "network.log")
+        child = await self._supervisor.spawn(program)
+        own = await asyncio.to_thread(os.readlink, "/proc/self/ns/net")
+
+        async def is_apart() -> bool:
+            return await asyncio.to_thread(os.readlink, f"/proc/{child.pid}/ns/net") != own
+
+        await self._supervisor.wait(program, child, is_apart, START_TIMEOUT)
+        await self._ip(child.pid, addresses.bridge_commands())
+        return child.pid
+
+    async def start_machines(self, network: int) -> None:
+        """Make every node's namespaces, join them, and start containerd with its images."""
+        archive = await asyncio.to_thread(write_images, self._layout)
+        async with asyncio.TaskGroup() as group:
+            for node in self._wanted:
+                group.create_task(self._start_machine(node, network, archive), name=node.name)
+
+    async def _start_machine(
+        self, node: addresses.Node, network: int, archives: Sequence[pathlib.Path]
+    ) -> None:
+        place = self._layout.node(node.name)
+        await asyncio.to_thread(prepare_folder, self._layout, node)
+        await asyncio.to_thread(cgroups.create, self._layout.identity, node.name)
+        started = Started(node, place, await self._start_init(node, place))
+        self.started[node.name] = started
+        await self._ip(network, addresses.plug_commands(node, started.pid))
+        await self._ip(started.pid, addresses.node_commands(node, self._wanted))
+
+        async def answers() -> bool:
+            return await self._ctr(started, "version", check=False)
+
+        containerd = self._program(started, "containerd", nodeplan.containerd(self._places, node))
+        await self._supervisor.start(containerd, answers, START_TIMEOUT)
+        for archive in archives:
+            await self._ctr(started, "--namespace=k8s.io", "images", "import", str(archive))
+
+    async def _start_init(self, node: addresses.Node, place: NodeLayout) -> int:
+        """Start the process that is the node, and wait until its file systems are there."""
+        said = place.files / "init.log"
+        python = await asyncio.to_thread(os.path.realpath, sys.executable)
+        init = (python, "-I", "-S", str(_INIT), node.name, str(place.root))
+        command = ("unshare", *_NAMESPACES, "--fork", "--kill-child=KILL", "--", *init)
+        await asyncio.to_thread(said.unlink, missing_ok=True)
+        program = programs.Program(node.name, command, said)
+
+        async def is_prepared() -> bool:
+            return "ready" in await asyncio.to_thread(said.read_text)
+
+        child = await self._supervisor.spawn(program)
+        await self._supervisor.wait(program, child, is_prepared, START_TIMEOUT)
+        return child.pid
+
+    async def start_kubelets(self, api: apiclient.ApiClient) -> None:
+        """Start kubelet and kube-proxy of every node and wait until all are Ready."""
+        for node in self._wanted:
+            await api.create("/api/v1/nodes", nodeplan.node_object(node))
+        async with asyncio.TaskGroup() as group:
+            for started in self.started.values():
+                group.create_task(self._start_kubelet(started, api), name=started.node.name)
+
+    async def _start_kubelet(self, started: Started, api: apiclient.ApiClient) -> None:
+        node = started.node
+
+        async def is_up() -> bool:
+            return True
+
+        async def is_ready() -> bool:
+            return nodeplan.is_ready(await api.get(f"/api/v1/nodes/{node.name}"))
+
+        proxy = self._program(started, "kube-proxy", nodeplan.proxy(self._places, node))
+        await self._supervisor.start(proxy, is_up, START_TIMEOUT)
+        kubelet = self._program(started, "kubelet", nodeplan.kubelet(self._places, node))
+        await self._supervisor.start(kubelet, is_ready, READY_TIMEOUT)
+
+    def _program(self, started: Started, name: str, command: Sequence[str]) -> programs.Program:
+        shims = self._places.binaries["containerd-shim-runc-v2"].parent
+        path = f"PATH={shims}:{os.environ.get('PATH', '/usr/sbin:/usr/bin:/sbin:/bin')}"
+        entered = (*enter(started.pid), "env", path, *command)
+        full = f"{started.node.name}-{name}"
+        return programs.Program(full, entered, self._layout.logs / f"{full}.log")
+
+    async def _ctr(self, started: Started, *words: str, check: bool = True) -> bool:
+        """Run ctr in a node; without ``check`` return whether it succeeded."""
+        ctr = str(self._places.binaries["ctr"])
+        address = f"--address={nodeplan.CONTAINERD_SOCKET}"
+        try:
+            await programs.run([*enter(started.pid), ctr, address, *words], timeout=START_TIMEOUT)
+        except ExitError:
+            if check:
+                raise
+            return False
+        return True
+
+    async def _ip(self, pid: int, commands: Sequence[str]) -> None:
+        batch = ["nsenter", f"--net=/proc/{pid}/ns/net", "--", "ip", "-batch", "-"]
+        await programs.run(batch, words="\n".join(commands).encode() + b"\n")
+
+
+def prepare_folder(layout: Layout, node: addresses.Node) -> None:
+    """Make a node's folders and configuration. Blocking."""
+    place = layout.node(node.name)
+    place.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for folder in (place.files, place.cni, place.containerd, place.plugins_registry):
+        folder.mkdir(exist_ok=True)
+    (place.root / "log").mkdir(exist_ok=True)
+    for path, content in nodeplan.configuration(layout, node).items():
+        path.write_text(content)
+    resolver = pathlib.Path("/etc/resolv.conf")
+    words = resolver.read_text() if resolver.exists() else ""
+    (place.files / "resolv.conf").write_text(words)
+
+
+def write_images(layout: Layout) -> list[pathlib.Path]:
+    """Make the archive of our own image; return it and those that the user has put beside it.
+
+    Blocking. Raises ExitError where the machine has no static busybox.
+    """
+    found = shutil.which("busybox")
+    program = pathlib.Path(found).read_bytes() if found else b""
+    if not images.is_static(program):
+        raise ExitError(1, "nodes need a static busybox: install the package busybox-static")
+    applets = _applets(str(found))
+    layout.images.mkdir(exist_ok=True)
+    own = layout.images / "busybox.tar"
+    own.write_bytes(images.archive(program, applets, platform.machine()))
+    return sorted(layout.images.glob("*.tar"))
+
+
+def _applets(busybox: str) -> list[str]:
+    done = subprocess.run([busybox, "--list"], check=True, capture_output=True, timeout=10)
+    return done.stdout.decode().split()

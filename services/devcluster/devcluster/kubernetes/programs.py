@@ -1,0 +1,184 @@
+"""Supervision of the programs of a cluster: started, watched, started again, ended.
+
+A program that ends before it was ready ends the whole start with its last words. One that
+was ready is started again, as an init system does on a real machine, ever more slowly; one
+that keeps failing is a fault of the cluster. All die with this process, however it dies.
+"""
+
+import asyncio
+import contextlib
+import os
+import pathlib
+import signal
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from bitts.core import logs
+from bitts.core.process import ExitError, Process
+
+from devcluster.kubernetes import lastwords
+
+POLL = 0.05
+"""Seconds between looks at another program's state."""
+
+STEADY = 20.0
+"""Seconds of life after which earlier failures are forgotten."""
+
+ATTEMPTS = 6
+"""Ends in a row, each sooner than ``STEADY`` after the start, that make a fault."""
+
+_TAIL = 64 * 1024
+_log = logs.get("devcluster")
+
+DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One program: its command line and the file that takes its output."""
+
+    name: str
+    command: tuple[str, ...]
+    log: pathlib.Path
+
+
+def pause(failures: int) -> float:
+    """Return the seconds before a program is started again; the first time nearly at once."""
+    return float(min(0.2 * 2 ** max(failures - 1, 0), 10.0))
+
+
+class Supervisor:
+    """The programs of one cluster."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._running: dict[str, asyncio.subprocess.Process] = {}
+        self._stopping = False
+
+    def pids(self) -> Mapping[str, int]:
+        """Return the process IDs of what runs (of those in nodes: of what entered for them)."""
+        return {name: child.pid for name, child in self._running.items()}
+
+    async def start(
+        self, program: Program, ready: Callable[[], Awaitable[bool]], timeout: float
+    ) -> None:
+        """Start a program and wait until it is ready; from then on it is kept running.
+
+        Raises ExitError with its last words if it ends before, or takes too long.
+        """
+        child = await self.spawn(program)
+        await self.wait(program, child, ready, timeout)
+        self._process.start(program.name, self._keep(program, child))
+
+    async def wait(
+        self,
+        program: Program,
+        child: asyncio.subprocess.Process,
+        ready: Callable[[], Awaitable[bool]],
+        timeout: float,
+    ) -> None:
+        """Wait until a program is ready. Raises ExitError as ``start`` does."""
+        deadline = time.monotonic() + timeout
+        while not await ready():
+            if child.returncode is not None or time.monotonic() > deadline:
+                raise await _failure(program, child.returncode, timeout)
+            await asyncio.sleep(POLL)
+
+    async def spawn(self, program: Program) -> asyncio.subprocess.Process:
+        """Start a program once."""
+        output = await asyncio.to_thread(_open_log, program.log)
+        try:
+            child = await asyncio.create_subprocess_exec(
+                *DIES_WITH_US,
+                *program.command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        finally:
+            os.close(output)
+        self._running[program.name] = child
+        return child
+
+    async def _keep(self, program: Program, child: asyncio.subprocess.Process) -> None:
+        failures, begin = 0, time.monotonic()
+        while True:
+            code = await child.wait()
+            if self._stopping:
+                await self._process.stopping.wait()  # an earlier end would count as a fault
+                return
+            failures = 1 if time.monotonic() - begin > STEADY else failures + 1
+            if failures >= ATTEMPTS:
+                raise await _failure(program, code, 0)
+            _log.warning("Program ended, starting it again", program=program.name, code=code)
+            await asyncio.sleep(pause(failures))
+            child, begin = await self.spawn(program), time.monotonic()
+
+    def stopping(self) -> None:
+        """From now on nothing is started again."""
+        self._stopping = True
+
+    async def stop(self, names: Sequence[str], grace: float = 0.0) -> None:
+        """End programs: SIGTERM and, after ``grace`` seconds, SIGKILL; without grace at once."""
+        children = [self._running[name] for name in names if name in self._running]
+        if grace:
+            _signal(children, signal.SIGTERM)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(grace):
+                    await asyncio.gather(*(child.wait() for child in children))
+        _signal(children, signal.SIGKILL)
+        await asyncio.gather(*(child.wait() for child in children))
+
+
+def _signal(children: Sequence[asyncio.subprocess.Process], number: signal.Signals) -> None:
+    for child in children:
+        if child.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                child.send_signal(number)
+
+
+async def _failure(program: Program, code: int | None, timeout: float) -> ExitError:
+    words = lastwords.explain(await asyncio.to_thread(_tail, program.log))
+    if code is None:
+        ended = f"is not ready within {timeout:g} s"
+    elif code < 0:
+        ended = f"was killed by signal {-code}"
+    else:
+        ended = f"ended with exit code {code}"
+    return ExitError(1, f"{program.name} {ended}; from {program.log}:\n{words}")
+
+
+def _open_log(path: pathlib.Path) -> int:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+
+def _tail(path: pathlib.Path) -> str:
+    with path.open("rb") as handle:
+        handle.seek(max(0, path.stat().st_size - _TAIL))
+        return handle.read().decode(errors="replace")
+
+
+async def run(command: Sequence[str], *, words: bytes = b"", timeout: float = 30.0) -> str:
+    """Run a command to its end and return its output. Raises ExitError with what it said."""
+    child = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        async with asyncio.timeout(timeout):
+            output, _ = await child.communicate(words)
+    except TimeoutError:
+        raise ExitError(1, f"{' '.join(command)}: no end within {timeout:g} s") from None
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+    if child.returncode:
+        text = output.decode(errors="replace").strip()
+        raise ExitError(1, f"{' '.join(command)}: exit code {child.returncode}: {text}")
+    return output.decode(errors="replace")
