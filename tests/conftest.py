@@ -20,6 +20,8 @@ OUR_PACKAGES = [
     "local_driver",
     "bitts_console",
     "cni_daemon",
+    "node_driver_registrar",
+    "livenessprobe",
 ]
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
 

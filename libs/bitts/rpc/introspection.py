@@ -7,11 +7,12 @@ nothing. Functions are called on the event loop at each question, so they must b
 import contextlib
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bitts.core import ledger, workqueue
-from bitts.rpc import channel, codes
+from bitts.core import ledger, logs, workqueue
+from bitts.core.process import ExitError
+from bitts.rpc import channel, codes, health, server
 from bitts.rpc._generated import introspection as wire
 
 Decision = wire.Decision
@@ -107,6 +108,29 @@ class Introspection(wire.IntrospectionBase):
                     error=made.error,
                     dropped=dropped,
                 )
+
+
+async def serve(
+    sources: Sources,
+    path: str,
+    checks: Mapping[str, Callable[[], bool]],
+    *,
+    is_required: bool,
+) -> server.Server:
+    """Serve introspection and gRPC health (``checks``) at ``path``; the caller stops the server.
+
+    A folder that takes no socket must not keep a service from its work: there is a warning
+    only, unless ``is_required``; then ExitError(1) is raised.
+    """
+    made = server.Server([Introspection(sources), health.Health(checks)], path)
+    try:
+        await made.start()
+    except OSError as error:
+        if is_required:
+            raise ExitError(1, f"--introspection-socket: {error}") from error
+        hint = "set --introspection-socket to a path that can be written"
+        logs.get("introspection").warning("Introspection is off", err=error, path=path, hint=hint)
+    return made
 
 
 class Client:

@@ -1,0 +1,1 @@
+"""livenessprobe: answers the kubelet's HTTP probes for the CSI driver beside it."""

@@ -1,0 +1,23 @@
+"""livenessprobe: parse flags, run the app, nothing else."""
+
+import sys
+
+import bitts
+
+from livenessprobe import names, options
+
+
+def main() -> int:
+    """Run the program; the return value is its exit code."""
+    flags = options.Flags(bitts.__version__)
+    chosen = flags.set.resolve(sys.argv[1:], flags.options)
+    # Only now: --version and --help must not wait for asyncio and gRPC to load.
+    from bitts.core import process
+
+    from livenessprobe import app
+
+    return process.run(lambda running: app.main(running, chosen), names.PROGRAM, use_uvloop=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

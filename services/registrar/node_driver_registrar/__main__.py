@@ -1,0 +1,25 @@
+"""csi-node-driver-registrar: parse flags, run the app, nothing else."""
+
+import sys
+
+import bitts
+
+from node_driver_registrar import names, options
+
+
+def main() -> int:
+    """Run the program; the return value is its exit code."""
+    flags = options.Flags(bitts.__version__)
+    chosen = flags.set.resolve(sys.argv[1:], flags.options)
+    if chosen.is_probe:
+        return 0  # since upstream's 2.9 there is nothing to look at; old manifests still ask
+    # Only now: --version, --help and the probe must not wait for asyncio and gRPC to load.
+    from bitts.core import process
+
+    from node_driver_registrar import app
+
+    return process.run(lambda running: app.main(running, chosen), names.PROGRAM, use_uvloop=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
