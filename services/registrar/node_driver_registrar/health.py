@@ -77,9 +77,11 @@ def unready(offered: Offered | None) -> str:
     """Return why the driver cannot be used through the kubelet, or ""."""
     if offered is None:
         return "the driver is not offered to the kubelet"
+    if not offered.is_in_place:
+        return "the registration socket was removed or replaced"
     match offered.word:
         case Word.REGISTERED:
-            return "" if offered.is_in_place else "the registration socket was removed or replaced"
+            return ""
         case Word.REFUSED:
             return f"the kubelet refused the driver: {offered.error}"
         case Word.NONE:
