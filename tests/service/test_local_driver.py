@@ -49,7 +49,7 @@ async def test_it_says_who_it_is_and_what_it_serves(client: Client) -> None:
     )
     assert {item.rpc.type for item in controller.capabilities if item.rpc} == {
         Controller.CREATE_DELETE_VOLUME, Controller.LIST_VOLUMES, Controller.GET_CAPACITY,
-        Controller.GET_VOLUME, Controller.SINGLE_NODE_MULTI_WRITER,
+        Controller.GET_VOLUME, Controller.EXPAND_VOLUME, Controller.SINGLE_NODE_MULTI_WRITER,
     }  # fmt: skip
     node = await client.node.node_get_info(v1.NodeGetInfoRequest(), timeout=TIMEOUT)
     assert node.node_id == localdriver.NODE

@@ -42,6 +42,14 @@ class Client:
         request = v1.DeleteVolumeRequest(volume_id=volume_id)
         await self.controller.delete_volume(request, timeout=TIMEOUT)
 
+    async def expand(self, volume_id: str, size: int, limit: int = 0) -> bool:
+        """Expand a volume; return whether the node has to do its part."""
+        sizes = v1.CapacityRange(required_bytes=size, limit_bytes=limit)
+        request = v1.ControllerExpandVolumeRequest(volume_id=volume_id, capacity_range=sizes)
+        reply = await self.controller.controller_expand_volume(request, timeout=TIMEOUT)
+        assert reply.capacity_bytes >= size
+        return reply.node_expansion_required
+
     async def list_ids(self) -> list[str]:
         """Return the IDs of all volumes, in the driver's order."""
         reply = await self.controller.list_volumes(v1.ListVolumesRequest(), timeout=TIMEOUT)
@@ -91,6 +99,26 @@ class Use:
         )
         await self._client.node.node_publish_volume(request, timeout=TIMEOUT)
         return target or self.target
+
+    async def expand(self, size: int, path: pathlib.Path | None = None) -> int:
+        """NodeExpandVolume at the target; returns the size reached."""
+        request = v1.NodeExpandVolumeRequest(
+            volume_id=self.volume_id,
+            volume_path=str(path or self.target),
+            capacity_range=v1.CapacityRange(required_bytes=size),
+            staging_target_path=str(self.staging),
+            volume_capability=self._want,
+        )
+        reply = await self._client.node.node_expand_volume(request, timeout=TIMEOUT)
+        return reply.capacity_bytes
+
+    async def total(self) -> int:
+        """The bytes that NodeGetVolumeStats finds at the target."""
+        request = v1.NodeGetVolumeStatsRequest(
+            volume_id=self.volume_id, volume_path=str(self.target)
+        )
+        reply = await self._client.node.node_get_volume_stats(request, timeout=TIMEOUT)
+        return next(one.total for one in reply.usage if one.unit is v1.VolumeUsageUnit.BYTES)
 
     async def unpublish(self, target: pathlib.Path | None = None) -> None:
         """NodeUnpublishVolume."""

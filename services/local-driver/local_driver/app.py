@@ -140,7 +140,9 @@ def _open(options: Options, store: metadata.Store, reached: steps.Reached) -> St
     for name in sorted({volume.backend for volume in loaded.volumes} - set(chosen.backends)):
         log.warning("Volumes are out of service: add their backend to --backends", backend=name)
     volumes = catalog.Catalog(loaded.volumes, loaded.damaged)
-    return Storage(opened, store, volumes, limit=chosen.capacity, reached=reached)
+    storage = Storage(opened, store, volumes, limit=chosen.capacity, reached=reached)
+    storage.adopt()
+    return storage
 
 
 async def _sweep(running: process.Process, storage: Storage, operations: Operations) -> None:

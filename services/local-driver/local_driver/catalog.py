@@ -37,6 +37,10 @@ class Catalog:
         """Bytes of all volumes, made and being made."""
         return self._allocated + self._reserved
 
+    def all(self) -> list[Volume]:
+        """Return every volume, in the order of their making."""
+        return [self._volumes[self._by_serial[serial]] for serial in self._serials]
+
     def get(self, volume_id: str) -> Volume | None:
         """Return a volume.
 

@@ -22,6 +22,7 @@ _SERVED = (
     _Rpc.LIST_VOLUMES,
     _Rpc.GET_CAPACITY,
     _Rpc.GET_VOLUME,
+    _Rpc.EXPAND_VOLUME,
     _Rpc.SINGLE_NODE_MULTI_WRITER,
 )
 
@@ -93,6 +94,30 @@ class Controller(v1.ControllerBase):
             volume_id, "DeleteVolume", functools.partial(self._storage.remove, volume_id)
         )
         return v1.DeleteVolumeResponse()
+
+    async def controller_expand_volume(
+        self, request: v1.ControllerExpandVolumeRequest
+    ) -> v1.ControllerExpandVolumeResponse:
+        """Make a volume larger, in use or not."""
+        volume_id = requests.require(request.volume_id, "volume_id")
+        if request.capacity_range is None:
+            raise requests.invalid("capacity_range: required")
+        required, limit = requests.size_range(request.capacity_range)
+        self._storage.catalog.require(volume_id)
+
+        async def work() -> Volume:
+            volume = self._storage.catalog.require(volume_id)
+            offer = self._storage.backend(volume).offer
+            capacity = creation.larger(volume.capacity, required, limit, offer)
+            if capacity == volume.capacity:
+                return volume
+            return await self._storage.expand(volume, capacity)
+
+        volume = await self._alone(volume_id, "ControllerExpandVolume", work)
+        return v1.ControllerExpandVolumeResponse(
+            capacity_bytes=volume.capacity,
+            node_expansion_required=self._storage.backend(volume).needs_growing,
+        )
 
     async def validate_volume_capabilities(
         self, request: v1.ValidateVolumeCapabilitiesRequest

@@ -109,6 +109,26 @@ def size(required: int, limit: int, offer: Offer, filesystem: str) -> int:
     return rounded
 
 
+def larger(capacity: int, required: int, limit: int, offer: Offer) -> int:
+    """Return the bytes that a volume of ``capacity`` bytes is to have.
+
+    It never shrinks. Raises RpcError OUT_OF_RANGE when no size fits.
+    """
+    if limit and limit < max(required, capacity):
+        raise _out_of_range(f"limit_bytes {limit} is below {max(required, capacity)} bytes")
+    if required <= capacity:
+        return capacity
+    step = offer.granularity
+    rounded = -(-required // step) * step
+    if limit and rounded > limit:
+        raise _out_of_range(f"limit_bytes {limit}: sizes go in steps of {step}, here {rounded}")
+    if rounded > offer.maximum:
+        raise _out_of_range(
+            f"required_bytes {required}: backend {offer.name} makes at most {offer.maximum} bytes"
+        )
+    return rounded
+
+
 def _invalid(text: str) -> RpcError:
     return RpcError(Code.INVALID_ARGUMENT, text)
 

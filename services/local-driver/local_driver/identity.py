@@ -4,6 +4,7 @@ import bitts
 from bitts.csi import v1
 
 _Service = v1.PluginCapabilityServiceType
+_Expansion = v1.PluginCapabilityVolumeExpansionType
 _SERVED = (_Service.CONTROLLER_SERVICE, _Service.VOLUME_ACCESSIBILITY_CONSTRAINTS)
 
 
@@ -25,8 +26,13 @@ class Identity(v1.IdentityBase):
         del request
         return v1.GetPluginCapabilitiesResponse(
             capabilities=[
-                v1.PluginCapability(service=v1.PluginCapabilityService(type=kind))
-                for kind in _SERVED
+                *(
+                    v1.PluginCapability(service=v1.PluginCapabilityService(type=kind))
+                    for kind in _SERVED
+                ),
+                v1.PluginCapability(
+                    volume_expansion=v1.PluginCapabilityVolumeExpansion(type=_Expansion.ONLINE)
+                ),
             ]
         )
 

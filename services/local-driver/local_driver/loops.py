@@ -21,7 +21,7 @@ _CONTROL = pathlib.Path("/dev/loop-control")
 _BLOCKS = "/sys/block"
 _MAJOR = 7
 _LOOP_CONFIGURE, _LOOP_CLR_FD, _LOOP_GET_STATUS64 = 0x4C0A, 0x4C01, 0x4C05
-_LOOP_CTL_GET_FREE = 0x4C82
+_LOOP_SET_CAPACITY, _LOOP_CTL_GET_FREE = 0x4C07, 0x4C82
 _READ_ONLY, _AUTOCLEAR, _DIRECT_IO = 1, 4, 16
 
 _INFO = struct.Struct("=5Q4I64s64s32s2Q")
@@ -193,5 +193,14 @@ def detach(loop: Loop) -> None:
     except OSError as error:
         if error.errno != errno.ENXIO:
             raise OSError(error.errno, f"detach loop{loop.number}: {error}") from error
+    finally:
+        os.close(device)
+
+
+def resize(loop: Loop) -> None:
+    """Have a device take the size that its file has by now; raises OSError."""
+    device = _open(loop.number, os.O_RDONLY)
+    try:
+        fcntl.ioctl(device, _LOOP_SET_CAPACITY)
     finally:
         os.close(device)

@@ -5,6 +5,7 @@ import functools
 import os
 import pathlib
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from bitts.csi import v1
 from bitts.rpc.codes import Code, RpcError
@@ -17,8 +18,15 @@ from local_driver.options import Options
 from local_driver.storage import Storage
 from local_driver.volumes import AccessType, Volume
 
+T = TypeVar("T")
+
 _Rpc = v1.NodeServiceCapabilityRpcType
-_SERVED = (_Rpc.STAGE_UNSTAGE_VOLUME, _Rpc.GET_VOLUME_STATS, _Rpc.SINGLE_NODE_MULTI_WRITER)
+_SERVED = (
+    _Rpc.STAGE_UNSTAGE_VOLUME,
+    _Rpc.GET_VOLUME_STATS,
+    _Rpc.EXPAND_VOLUME,
+    _Rpc.SINGLE_NODE_MULTI_WRITER,
+)
 _Unit = v1.VolumeUsageUnit
 
 
@@ -103,6 +111,31 @@ class Node(v1.NodeBase):
             raise failures.rpc_error(error, f"volume_path {path}") from error
         return v1.NodeGetVolumeStatsResponse(usage=usage)
 
+    async def node_expand_volume(
+        self, request: v1.NodeExpandVolumeRequest
+    ) -> v1.NodeExpandVolumeResponse:
+        """Let pods see the size that the controller has given a volume."""
+        volume_id = requests.require(request.volume_id, "volume_id")
+        requests.require(request.volume_path, "volume_path")
+        required, _limit = requests.size_range(request.capacity_range)
+        self._storage.catalog.require(volume_id)
+        path = requests.path(request.volume_path, "volume_path")
+
+        async def work() -> int:
+            volume = self._storage.catalog.require(volume_id)
+            if required > volume.capacity:
+                raise RpcError(
+                    Code.OUT_OF_RANGE,
+                    f"capacity_range.required_bytes: volume {volume_id} has {volume.capacity} "
+                    "bytes: have the controller expand it first",
+                )
+            backend = self._storage.backend(volume)
+            await asyncio.to_thread(_grow, backend, volume, path)
+            return volume.capacity
+
+        capacity = await self._alone(volume_id, "NodeExpandVolume", work)
+        return v1.NodeExpandVolumeResponse(capacity_bytes=capacity)
+
     async def node_get_capabilities(
         self, request: v1.NodeGetCapabilitiesRequest
     ) -> v1.NodeGetCapabilitiesResponse:
@@ -156,19 +189,31 @@ class Node(v1.NodeBase):
 
         await self._alone(volume_id, name, functools.partial(asyncio.to_thread, undo_all))
 
-    async def _alone(self, volume_id: str, name: str, work: Callable[[], Awaitable[None]]) -> None:
+    async def _alone(self, volume_id: str, name: str, work: Callable[[], Awaitable[T]]) -> T:
         try:
-            await self._operations.run(volume_id, name, work)
+            return await self._operations.run(volume_id, name, work)
         except OSError as error:
             raise failures.rpc_error(error, f"volume {volume_id}") from error
 
 
-def _usage(backend: Backend, volume: Volume, path: pathlib.Path) -> list[v1.VolumeUsage]:
+def _require_mounted(backend: Backend, volume: Volume, path: pathlib.Path) -> None:
     place = os.path.realpath(path)
     if not any(mount.point == place for mount in backend.sightings(volume.volume_id)):
         raise RpcError(
             Code.NOT_FOUND, f"volume_path: volume {volume.volume_id} is not mounted at {path}"
         )
+
+
+def _grow(backend: Backend, volume: Volume, path: pathlib.Path) -> None:
+    if AccessType.MOUNT in volume.access and path.is_dir():
+        _require_mounted(backend, volume, path)
+    elif not path.exists():
+        raise RpcError(Code.NOT_FOUND, f"volume_path: there is nothing at {path}")
+    backend.grow(volume)
+
+
+def _usage(backend: Backend, volume: Volume, path: pathlib.Path) -> list[v1.VolumeUsage]:
+    _require_mounted(backend, volume, path)
     if AccessType.MOUNT not in volume.access or not path.is_dir():
         return [v1.VolumeUsage(unit=_Unit.BYTES, total=volume.capacity)]
     usage = filesystems.usage(path)

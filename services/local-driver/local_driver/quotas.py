@@ -68,6 +68,13 @@ def project(folder: pathlib.Path) -> int | None:
     return found if found >= _FIRST_PROJECT else None
 
 
+def resize(folder: pathlib.Path, capacity: int) -> None:
+    """Give the project of ``folder`` another limit in bytes; raises OSError."""
+    found = project(folder)
+    if found is not None:
+        _set(folder, found, capacity)
+
+
 def lift(parent: pathlib.Path, project: int) -> None:
     """Forget the limit of a project whose folder in ``parent`` is gone; raises OSError."""
     _set(parent, project, 0)

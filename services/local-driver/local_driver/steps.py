@@ -25,6 +25,9 @@ class Step(enum.StrEnum):
     PUBLISHED = "published"
     UNPUBLISHED = "unpublished"
     UNSTAGED = "unstaged"
+    CONTENT_RESIZED = "content-resized"
+    DEVICE_RESIZED = "device-resized"
+    FILESYSTEM_GROWN = "filesystem-grown"
 
 
 Reached = Callable[[Step], None]
@@ -48,5 +51,11 @@ STEPS_OF: dict[str, tuple[Step, ...]] = {
     "NodePublishVolume": (Step.TARGET_MADE, Step.LOOP_ATTACHED, Step.PUBLISHED),
     "NodeUnpublishVolume": (Step.UNPUBLISHED,),
     "NodeUnstageVolume": (Step.UNSTAGED,),
+    "ControllerExpandVolume": (
+        Step.CONTENT_RESIZED,
+        Step.DOCUMENT_WRITTEN,
+        Step.DOCUMENT_RENAMED,
+    ),
+    "NodeExpandVolume": (Step.DEVICE_RESIZED, Step.FILESYSTEM_GROWN),
 }
 """Which steps an RPC goes through, in order."""

@@ -86,6 +86,39 @@ class Storage:
         self.catalog.add(changed)
         return changed
 
+    async def expand(self, volume: Volume, capacity: int) -> Volume:
+        """Give a volume ``capacity`` bytes; return it as it is then.
+
+        The content comes first: a crash before the record leaves room that is taken back at
+        the next start. Raises RpcError RESOURCE_EXHAUSTED when there is no room, OSError.
+        """
+        backend = self.backend(volume)
+        more = capacity - volume.capacity
+        room = await self.available()
+        if more > room:  # no await from here to the reservation
+            raise RpcError(
+                Code.RESOURCE_EXHAUSTED,
+                f"capacity_range.required_bytes: {more} more bytes are needed, "
+                f"{room} are available",
+            )
+        changed = dataclasses.replace(volume, capacity=capacity)
+        with self.catalog.reserved(more):
+            await asyncio.to_thread(backend.resize, changed)
+            self._reached(steps.Step.CONTENT_RESIZED)
+            await self._store.replace(changed)
+        self.catalog.add(changed)
+        return changed
+
+    def adopt(self) -> None:
+        """Make content agree with what is recorded, where a crash came in between. Blocks."""
+        for volume in self.catalog.all():
+            backend = self.backends.get(volume.backend)
+            try:
+                if backend is not None:
+                    backend.resize(volume)
+            except OSError as error:
+                self._log.error("Content is missing or broken", volume=volume.volume_id, err=error)
+
     async def remove(self, volume_id: str) -> None:
         """Remove a volume, or what a crash left of one; unknown ones are fine.
 

@@ -33,6 +33,9 @@ class Backend(Protocol):
     is_limiting: bool
     """Whether volumes cannot grow beyond their capacity."""
 
+    needs_growing: bool
+    """Whether the node has work to do after a volume got a larger size."""
+
     def create(self, volume: Volume) -> None:
         """Make empty content, in place of any rubbish under the same ID."""
         ...
@@ -66,6 +69,18 @@ class Backend(Protocol):
 
     def device(self, volume: Volume, *, read_only: bool) -> pathlib.Path:
         """Return the block device that shows the volume, attached now where needed."""
+        ...
+
+    def resize(self, volume: Volume) -> None:
+        """Give content the size that ``volume`` has now; doing it again is fine.
+
+        Also called for each volume at the start: a crash may have come between a change of
+        content and its record, and the record counts.
+        """
+        ...
+
+    def grow(self, volume: Volume) -> None:
+        """Have the node see the size: the device, and the file system in it, where mounted."""
         ...
 
     def release(self, volume_id: str) -> None:

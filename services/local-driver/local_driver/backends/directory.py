@@ -26,6 +26,8 @@ write. The parent folder keeps everybody else out."""
 class DirectoryBackend:
     """Backend ``directory``."""
 
+    needs_growing = False
+
     def __init__(self, site: Site) -> None:
         self.folder = site.state / "directory"
         self.folder.mkdir(mode=0o700, exist_ok=True)
@@ -101,6 +103,14 @@ class DirectoryBackend:
             Code.FAILED_PRECONDITION,
             f"volume {volume.volume_id}: backend directory has no raw volumes",
         )
+
+    def resize(self, volume: Volume) -> None:
+        """Move the quota, where there is one."""
+        if volume.is_limited:
+            quotas.resize(self._path(volume.volume_id), volume.capacity)
+
+    def grow(self, volume: Volume) -> None:
+        """Do nothing: a folder has no size of its own."""
 
     def release(self, volume_id: str) -> None:
         """Do nothing: there are no devices."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from bitts.rpc.codes import Code, RpcError
 
-from local_driver import filesystems, loops, mountflags, mounts, steps
+from local_driver import filesystems, growing, loops, mountflags, mounts, steps
 from local_driver.backends.backend import Site
 from local_driver.creation import Offer
 from local_driver.volumes import AccessType, Capability, Content, Volume
@@ -35,6 +35,7 @@ class ImageBackend:
     """Backend ``image``."""
 
     is_limiting = True
+    needs_growing = True
 
     def __init__(self, site: Site) -> None:
         self.folder = site.state / "image"
@@ -102,13 +103,41 @@ class ImageBackend:
         """Mount the image's file system at ``path``."""
         with self._loop(volume, read_only=flags.is_read_only, autoclear=True) as loop:
             self._reached(steps.Step.LOOP_ATTACHED)
+            is_short = growing.is_short(volume.filesystem, self._path(volume.volume_id))
+            grows, is_online = (
+                is_short and not flags.is_read_only,
+                growing.is_online(volume.filesystem),
+            )
+            if grows and not is_online:
+                growing.grow_idle(loop.path)
             mounts.mount(loop.path, path, volume.filesystem, flags)
+            if grows and is_online:
+                growing.grow(volume.filesystem, loop.path, path)
 
     def device(self, volume: Volume, *, read_only: bool) -> pathlib.Path:
         """Return the loop device, which stays attached until release()."""
         with self._loop(volume, read_only=read_only, autoclear=False) as loop:
             self._reached(steps.Step.LOOP_ATTACHED)
             return loop.path
+
+    def resize(self, volume: Volume) -> None:
+        """Give the file the volume's size; devices of it keep theirs until grow()."""
+        path = self._path(volume.volume_id)
+        if path.stat().st_size != volume.capacity:
+            os.truncate(path, volume.capacity)
+            filesystems.sync(path)
+
+    def grow(self, volume: Volume) -> None:
+        """Resize the devices that show the image, and a mounted file system to fill its device."""
+        for loop in loops.find(self._path(volume.volume_id)):
+            loops.resize(loop)
+            self._reached(steps.Step.DEVICE_RESIZED)
+            mount = next((seen for seen in _sightings([loop]) if not _is_node(seen, loop)), None)
+            if mount is not None and growing.is_short(
+                volume.filesystem, self._path(volume.volume_id)
+            ):
+                growing.grow(volume.filesystem, loop.path, pathlib.Path(mount.point))
+                self._reached(steps.Step.FILESYSTEM_GROWN)
 
     def release(self, volume_id: str) -> None:
         """Detach the devices that no mount shows any longer, and see them go.
@@ -198,5 +227,9 @@ def _sightings(found: list[loops.Loop]) -> list[mounts.Mount]:
 
 def _shows(mount: mounts.Mount, loop: loops.Loop) -> bool:
     """Whether it is the loop's file system, or the device node bound for a raw volume."""
-    is_node = mount.filesystem in {"devtmpfs", "tmpfs"} and mount.root == f"/loop{loop.number}"
-    return is_node or mount.device == f"{os.major(loop.device)}:{os.minor(loop.device)}"
+    its_own = mount.device == f"{os.major(loop.device)}:{os.minor(loop.device)}"
+    return its_own or _is_node(mount, loop)
+
+
+def _is_node(mount: mounts.Mount, loop: loops.Loop) -> bool:
+    return mount.filesystem in {"devtmpfs", "tmpfs"} and mount.root == f"/loop{loop.number}"
