@@ -27,15 +27,33 @@ class RefusedError(AssertionError):
         self.status = status
 
 
+READY_TIMEOUT = {"embedded": 20.0, "kubernetes": 120.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A node of a full Kubernetes: what a command is put behind to run inside, and its folder.
+
+    ``pid`` holds the node's namespaces: killing it is what pulling the plug is elsewhere.
+    """
+
+    name: str
+    root: pathlib.Path
+    pid: int
+    enter: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How to reach a running API server."""
+    """How to reach a running API server. ``audit`` and ``machines`` only full Kubernetes has."""
 
     url: str
     kubeconfig: pathlib.Path
     ca: pathlib.Path
     token: str
     port: int
+    audit: pathlib.Path | None = None
+    machines: tuple[Machine, ...] = ()
 
 
 class Server:
@@ -48,11 +66,13 @@ class Server:
         *,
         kind: str = "embedded",
         store: str = "memory",
+        nodes: int = 0,
     ) -> None:
         self.directory = directory
+        self.kind = kind
         self._spawner = spawner
-        self._kind = kind
         self._store = store
+        self._nodes = nodes
         self._port = 0
         self._process: processes.Process | None = None
         self._access: Access | None = None
@@ -77,20 +97,23 @@ class Server:
     def start_blocking(self) -> None:
         """Start it and wait until it is ready; for session fixtures, outside a loop."""
         self._spawn()
-        self.process.wait_ready_blocking(self._ready, "ready.json of this process")
+        limit = READY_TIMEOUT[self.kind]
+        self.process.wait_ready_blocking(self._ready, "ready.json of this process", limit)
         self._access = self._read_access()
 
     async def start(self) -> None:
         """Start it and wait until it is ready; again on the same port after a crash."""
         self._spawn()
-        await self.process.wait_ready(self._ready, "ready.json of this process")
+        limit = READY_TIMEOUT[self.kind]
+        await self.process.wait_ready(self._ready, "ready.json of this process", limit)
         self._access = self._read_access()
 
     def _spawn(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         (self.directory / "ready.json").unlink(missing_ok=True)
-        command = ["devcluster", "--dir", str(self.directory), "--kind", self._kind]
+        command = ["devcluster", "--dir", str(self.directory), "--kind", self.kind]
         command += ["--store", self._store, "--port", str(self._port)]
+        command += ["--nodes", str(self._nodes)]
         self._process = self._spawner.spawn(command)
 
     def _ready(self) -> bool:
@@ -98,7 +121,7 @@ class Server:
         return path.exists() and json.loads(path.read_text())["pid"] == self.process.pid
 
     def _read_access(self) -> Access:
-        ready = json.loads((self.directory / "ready.json").read_text())
+        ready = self.read_ready()
         self._port = urlsplit(ready["server"]).port or 0
         return Access(
             url=ready["server"],
@@ -106,7 +129,21 @@ class Server:
             ca=self.directory / "ca.crt",
             token=(self.directory / "token").read_text().strip(),
             port=self._port,
+            audit=pathlib.Path(ready["audit"]) if "audit" in ready else None,
+            machines=tuple(
+                Machine(name, pathlib.Path(one["root"]), one["pid"], tuple(one["enter"]))
+                for name, one in ready.get("nodes", {}).items()
+            ),
         )
+
+    def read_ready(self) -> dict[str, Any]:
+        """Return what ready.json says now; it changes when a node was started again."""
+        found: dict[str, Any] = json.loads((self.directory / "ready.json").read_text())
+        return found
+
+    def refresh(self) -> None:
+        """Read ready.json anew."""
+        self._access = self._read_access()
 
     def session(self) -> aiohttp.ClientSession:
         """Return an HTTP session with the server's certificate and token; the caller closes it."""

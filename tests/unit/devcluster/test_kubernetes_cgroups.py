@@ -44,15 +44,15 @@ def test_only_the_cluster_s_own_are_removed(version_1: pathlib.Path) -> None:
     cgroups.create("bitts-1", "node-1", version_1)
     cgroups.create("bitts-2", "node-1", version_1)
     (version_1 / "cpu/bitts-1/node-1/kubepods/pod1").mkdir(parents=True)
-    removed = cgroups.remove("bitts-1", version_1)
+    removed = cgroups.remove("bitts-1", root=version_1)
     assert len(removed) == 3
-    assert cgroups.present("bitts-1", version_1) == []
-    assert len(cgroups.present("bitts-2", version_1)) == 3
+    assert cgroups.present("bitts-1", root=version_1) == []
+    assert len(cgroups.present("bitts-2", root=version_1)) == 3
 
 
 def test_removing_nothing_is_fine(version_1: pathlib.Path) -> None:
-    assert cgroups.remove("bitts-1", version_1) == []
-    assert cgroups.remove("bitts-1", version_1 / "absent") == []
+    assert cgroups.remove("bitts-1", root=version_1) == []
+    assert cgroups.remove("bitts-1", root=version_1 / "absent") == []
 
 
 def test_a_folder_has_one_owner_at_a_time(tmp_path: pathlib.Path) -> None:

@@ -73,6 +73,11 @@ def plug_commands(node: Node, pid: int) -> list[str]:
     ]
 
 
+def unplug_commands(node: Node) -> list[str]:
+    """Return what takes the link of an earlier life of the node away, if it is still there."""
+    return [f"link delete {node.port}"]
+
+
 def node_commands(node: Node, others: list[Node]) -> list[str]:
     """Return what a node's own namespace needs: its address and the way to everybody's pods."""
     routes = [f"route add {other.pods} via {other.address}" for other in others if other != node]

@@ -76,6 +76,7 @@ class Kubernetes:
         self._port = options.port
         self._plan = plan(options)
         self._layout = self._plan.layout
+        self._machines: nodes.Nodes | None = None
 
     async def run(self, process: Process) -> None:
         """Start everything, tell that it is ready, wait, end everything."""
@@ -91,8 +92,7 @@ class Kubernetes:
         supervisor = programs.Supervisor(process)
         async with contextlib.AsyncExitStack() as stack:
             try:
-                started = await self._start(supervisor, stack)
-                await asyncio.to_thread(self._announce, started, supervisor)
+                await self._start(supervisor, stack)
                 process.started()
                 await process.stopping.wait()
             except BaseExceptionGroup as group:
@@ -110,7 +110,7 @@ class Kubernetes:
 
     async def _start(
         self, supervisor: programs.Supervisor, stack: contextlib.AsyncExitStack
-    ) -> nodes.Nodes:
+    ) -> None:
         wanted = self._plan.nodes
         names = [*binaries.CONTROL_PLANE, *(binaries.NODE if wanted else ())]
         try:
@@ -122,7 +122,7 @@ class Kubernetes:
         self._port = ports.api
         await asyncio.to_thread(pki.write_kubeconfigs, self._layout, tokens, ports.api)
         places = nodeplan.Places(self._layout, paths, ports.api)
-        machines = nodes.Nodes(places, wanted, supervisor)
+        machines = self._machines = nodes.Nodes(places, wanted, supervisor)
         ca = self._layout.directory / "ca.crt"
         url = f"https://127.0.0.1:{ports.api}"
         api = apiclient.ApiClient(url, ca, tokens[identities.ADMIN])
@@ -132,7 +132,12 @@ class Kubernetes:
             if wanted:
                 group.create_task(self._start_machines(machines, stack), name="machines")
         await self._start_controllers(supervisor, places, api, machines)
-        return machines
+
+        async def announce() -> None:
+            await asyncio.to_thread(self._announce, machines, supervisor)
+
+        await announce()
+        machines.keep(api, announce)
 
     async def _start_api(
         self,
@@ -212,8 +217,9 @@ class Kubernetes:
 
     async def _stop(self, supervisor: programs.Supervisor) -> None:
         await asyncio.to_thread(self._withdraw)
-        nodes_and_network = [node.name for node in self._plan.nodes] + ["network"]
-        await supervisor.stop([*nodes_and_network, *CONTROLLERS, "kube-apiserver"])
+        if self._machines is not None:
+            await self._machines.stop()
+        await supervisor.stop(["network", *CONTROLLERS, "kube-apiserver"])
         await supervisor.stop(["etcd"], grace=ETCD_GRACE if self._plan.keep else 0)
         await supervisor.stop(list(supervisor.pids()))
         await asyncio.to_thread(sweep.sweep, self._layout, keep=self._plan.keep)

@@ -60,20 +60,21 @@ def _inherit_cpus(path: pathlib.Path) -> None:
             own.write_text(parent.read_text())
 
 
-def present(identity: str, root: pathlib.Path = ROOT) -> list[pathlib.Path]:
-    """Return the tops of what a cluster has, in every hierarchy. Blocking."""
+def present(identity: str, node: str = "", root: pathlib.Path = ROOT) -> list[pathlib.Path]:
+    """Return the tops of what a cluster (or one node) has, in every hierarchy. Blocking."""
     if not root.exists():
         return []
-    return [top / identity for top in hierarchies(root) if (top / identity).exists()]
+    tops = [top / identity / node for top in hierarchies(root)]
+    return [top for top in tops if top.exists()]
 
 
-def remove(identity: str, root: pathlib.Path = ROOT) -> list[str]:
-    """Remove a cluster's cgroups, the deepest first, and return what was there. Blocking.
+def remove(identity: str, node: str = "", root: pathlib.Path = ROOT) -> list[str]:
+    """Remove the cgroups of a cluster, or of one node, and return what was there. Blocking.
 
     Raises CgroupError naming one in which processes stay.
     """
     removed = []
-    for top in present(identity, root):
+    for top in present(identity, node, root):
         deadline = time.monotonic() + REMOVAL_TIMEOUT
         for path in _deepest_first(top):
             _remove(path, deadline)

@@ -4,15 +4,18 @@ A node lives exactly as long as the process that holds its namespaces (``nodeini
 """
 
 import asyncio
+import contextlib
 import os
 import pathlib
 import platform
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from bitts.core import logs
 from bitts.core.process import ExitError
 
 from devcluster.kubernetes import addresses, apiclient, cgroups, images, nodeplan, programs
@@ -20,19 +23,27 @@ from devcluster.kubernetes.layout import Layout, NodeLayout
 
 PROGRAMS = ("runc", "ip", "nsenter", "unshare", "setpriv", "nft", "iptables", "conntrack")
 START_TIMEOUT = 30.0
+STOP_TIMEOUT = 5.0
 READY_TIMEOUT = 60.0
 _INIT = pathlib.Path(__file__).with_name("nodeinit.py")
 _NAMESPACES = ("--mount", "--net", "--uts", "--ipc", "--pid")
+_NODE_PROGRAMS = ("kubelet", "kube-proxy", "containerd")
+_log = logs.get("devcluster")
 _ENTERED = {"mount": "mnt", "net": "net", "uts": "uts", "ipc": "ipc", "pid": "pid_for_children"}
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A node that runs; ``pid`` holds its namespaces."""
+    """A node that runs; ``holder`` holds its namespaces."""
 
     node: addresses.Node
     place: NodeLayout
-    pid: int
+    holder: asyncio.subprocess.Process
+
+    @property
+    def pid(self) -> int:
+        """The process by which the node is entered, and killed."""
+        return self.holder.pid
 
 
 def missing_programs() -> list[str]:
@@ -65,6 +76,8 @@ class Nodes:
         self._places = places
         self._wanted = list(wanted)
         self._supervisor = supervisor
+        self._network = 0
+        self._archives: Sequence[pathlib.Path] = ()
         self.started: dict[str, Started] = {}
 
     @property
@@ -87,20 +100,21 @@ class Nodes:
 
     async def start_machines(self, network: int) -> None:
         """Make every node's namespaces, join them, and start containerd with its images."""
-        archive = await asyncio.to_thread(write_images, self._layout)
+        self._network = network
+        self._archives = await asyncio.to_thread(write_images, self._layout)
         async with asyncio.TaskGroup() as group:
             for node in self._wanted:
-                group.create_task(self._start_machine(node, network, archive), name=node.name)
+                group.create_task(self._start_machine(node), name=node.name)
 
-    async def _start_machine(
-        self, node: addresses.Node, network: int, archives: Sequence[pathlib.Path]
-    ) -> None:
+    async def _start_machine(self, node: addresses.Node) -> None:
         place = self._layout.node(node.name)
         await asyncio.to_thread(prepare_folder, self._layout, node)
         await asyncio.to_thread(cgroups.create, self._layout.identity, node.name)
         started = Started(node, place, await self._start_init(node, place))
         self.started[node.name] = started
-        await self._ip(network, addresses.plug_commands(node, started.pid))
+        with contextlib.suppress(ExitError):  # there is none, unless this is a reboot
+            await self._ip(self._network, addresses.unplug_commands(node))
+        await self._ip(self._network, addresses.plug_commands(node, started.pid))
         await self._ip(started.pid, addresses.node_commands(node, self._wanted))
 
         async def answers() -> bool:
@@ -108,10 +122,12 @@ class Nodes:
 
         containerd = self._program(started, "containerd", nodeplan.containerd(self._places, node))
         await self._supervisor.start(containerd, answers, START_TIMEOUT)
-        for archive in archives:
+        for archive in self._archives:
             await self._ctr(started, "--namespace=k8s.io", "images", "import", str(archive))
 
-    async def _start_init(self, node: addresses.Node, place: NodeLayout) -> int:
+    async def _start_init(
+        self, node: addresses.Node, place: NodeLayout
+    ) -> asyncio.subprocess.Process:
         """Start the process that is the node, and wait until its file systems are there."""
         said = place.files / "init.log"
         python = await asyncio.to_thread(os.path.realpath, sys.executable)
@@ -125,7 +141,7 @@ class Nodes:
 
         child = await self._supervisor.spawn(program)
         await self._supervisor.wait(program, child, is_prepared, START_TIMEOUT)
-        return child.pid
+        return child
 
     async def start_kubelets(self, api: apiclient.ApiClient) -> None:
         """Start kubelet and kube-proxy of every node and wait until all are Ready."""
@@ -149,6 +165,37 @@ class Nodes:
         kubelet = self._program(started, "kubelet", nodeplan.kubelet(self._places, node))
         await self._supervisor.start(kubelet, is_ready, READY_TIMEOUT)
 
+    def keep(self, api: apiclient.ApiClient, changed: Callable[[], Awaitable[None]]) -> None:
+        """From now on start a node again when it ends: what a machine's reboot is here."""
+        for node in self._wanted:
+            self._supervisor.keep(node.name, self._keep(node, api, changed))
+
+    async def _keep(
+        self,
+        node: addresses.Node,
+        api: apiclient.ApiClient,
+        changed: Callable[[], Awaitable[None]],
+    ) -> None:
+        while True:
+            await self.started[node.name].holder.wait()
+            _log.warning("Node ended, starting it again", node=node.name)
+            await self._supervisor.retire([f"{node.name}-{name}" for name in _NODE_PROGRAMS])
+            await asyncio.to_thread(cgroups.remove, self._layout.identity, node.name)
+            await self._start_machine(node)
+            await self._start_kubelet(self.started[node.name], api)
+            await changed()
+
+    async def stop(self) -> None:
+        """End every node at once, with all that runs in it."""
+        holders = [one.holder for one in self.started.values()]
+        for holder in holders:
+            await asyncio.to_thread(_kill_children, holder.pid)
+        # The holder collects its child, so not even a zombie stays.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_TIMEOUT):
+                await asyncio.gather(*(holder.wait() for holder in holders))
+        await self._supervisor.stop([node.name for node in self._wanted])
+
     def _program(self, started: Started, name: str, command: Sequence[str]) -> programs.Program:
         shims = self._places.binaries["containerd-shim-runc-v2"].parent
         path = f"PATH={shims}:{os.environ.get('PATH', '/usr/sbin:/usr/bin:/sbin:/bin')}"
@@ -171,6 +218,12 @@ class Nodes:
     async def _ip(self, pid: int, commands: Sequence[str]) -> None:
         batch = ["nsenter", f"--net=/proc/{pid}/ns/net", "--", "ip", "-batch", "-"]
         await programs.run(batch, words="\n".join(commands).encode() + b"\n")
+
+
+def _kill_children(pid: int) -> None:
+    with contextlib.suppress(OSError):  # it has ended, or its child has
+        for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            os.kill(int(child), signal.SIGKILL)
 
 
 def prepare_folder(layout: Layout, node: addresses.Node) -> None:

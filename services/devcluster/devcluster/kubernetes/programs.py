@@ -11,7 +11,7 @@ import os
 import pathlib
 import signal
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 
 from bitts.core import logs
@@ -52,9 +52,34 @@ class Supervisor:
     """The programs of one cluster."""
 
     def __init__(self, process: Process) -> None:
-        self._process = process
         self._running: dict[str, asyncio.subprocess.Process] = {}
+        self._keepers: dict[str, asyncio.Task[None]] = {}
         self._stopping = False
+        self._fault: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        process.start("programs", self._watch())
+
+    async def _watch(self) -> None:
+        """End with the first fault of a keeper, which ends the process."""
+        await self._fault
+
+    def keep(self, name: str, work: Coroutine[object, object, None]) -> None:
+        """Run ``work``, which never ends by itself, until ``retire`` or the end of all."""
+
+        def judge(task: "asyncio.Task[None]") -> None:
+            if not task.cancelled() and not self._stopping and not self._fault.done():
+                error = task.exception() or ExitError(1, f"nobody looks after {name} any more")
+                self._fault.set_exception(error)
+
+        task = asyncio.create_task(work, name=name)
+        self._keepers[name] = task
+        task.add_done_callback(judge)
+
+    async def retire(self, names: Sequence[str]) -> None:
+        """Look after programs no longer, and end them where they still run."""
+        for name in names:
+            if keeper := self._keepers.pop(name, None):
+                keeper.cancel()
+        await self.stop(names)
 
     def pids(self) -> Mapping[str, int]:
         """Return the process IDs of what runs (of those in nodes: of what entered for them)."""
@@ -69,7 +94,7 @@ class Supervisor:
         """
         child = await self.spawn(program)
         await self.wait(program, child, ready, timeout)
-        self._process.start(program.name, self._keep(program, child))
+        self.keep(program.name, self._keep(program, child))
 
     async def wait(
         self,
@@ -107,7 +132,6 @@ class Supervisor:
         while True:
             code = await child.wait()
             if self._stopping:
-                await self._process.stopping.wait()  # an earlier end would count as a fault
                 return
             failures = 1 if time.monotonic() - begin > STEADY else failures + 1
             if failures >= ATTEMPTS:
@@ -119,6 +143,8 @@ class Supervisor:
     def stopping(self) -> None:
         """From now on nothing is started again."""
         self._stopping = True
+        for keeper in self._keepers.values():
+            keeper.cancel()
 
     async def stop(self, names: Sequence[str], grace: float = 0.0) -> None:
         """End programs: SIGTERM and, after ``grace`` seconds, SIGKILL; without grace at once."""

@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Iterator
 
+from devcluster import files
 from devcluster.kubernetes import cgroups
 from devcluster.kubernetes.layout import Layout
 
@@ -45,6 +46,7 @@ def sweep(layout: Layout, *, keep: bool) -> list[str]:
     Blocking. Raises CgroupError where processes of the cluster are still alive.
     """
     removed = [f"cgroup {path}" for path in cgroups.remove(layout.identity)]
+    (layout.directory / files.READY).unlink(missing_ok=True)
     layout.tunnel.unlink(missing_ok=True)
     if not keep:
         layout.audit.unlink(missing_ok=True)

@@ -164,6 +164,8 @@ async def _guarded(writer: asyncio.StreamWriter, work: Coroutine[object, object,
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Copy one direction until its end, then say so to the other side."""
     while block := await reader.read(_BLOCK):
+        if writer.is_closing():  # the other direction broke first
+            return
         writer.write(block)
         await writer.drain()
     with contextlib.suppress(OSError, RuntimeError):
