@@ -50,9 +50,7 @@ class Use(Enum):
 
 _DEFAULT = _keys("secret")
 RESERVED = frozenset(
-    key
-    for keys in (*(use.value for use in Use), _DEFAULT)
-    for key in (keys.name, keys.namespace)
+    key for keys in (*(use.value for use in Use), _DEFAULT) for key in (keys.name, keys.namespace)
 )
 """All parameters with the reserved prefix that this module reads."""
 
