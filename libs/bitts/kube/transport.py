@@ -47,6 +47,9 @@ class Transport:
             ],
             read_bufsize=_READ_BUFFER,
         )
+        # aiohttp repeats a PUT or DELETE by itself when a kept connection ends before the
+        # answer. Whether a write may be repeated is for its caller to say; there is no public way.
+        self._session._retry_connection = False  # noqa: SLF001
 
     async def close(self) -> None:
         """Close the connections."""

@@ -154,6 +154,21 @@ async def test_a_write_whose_answer_is_lost_is_not_repeated(
     assert (await client.get(KIND, "cart", "shop")).name == "cart", "and it was executed"
 
 
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+async def test_no_write_is_repeated_on_a_connection_that_was_used_before(
+    fake: kubefake.FakeApi, client: clients.Client, method: str
+) -> None:
+    await client.create(KIND, claim(), "shop")
+    fake.fail(method=method, cut="after")
+    writes = {
+        "PUT": lambda: client.replace(KIND, "cart", claim(), "shop"),
+        "DELETE": lambda: client.delete(KIND, "cart", "shop"),
+    }
+    with pytest.raises(errors.AnswerLost):
+        await writes[method]()
+    assert fake.count(method) == 1
+
+
 async def test_silence_ends_at_the_time_limit(
     fake: kubefake.FakeApi, client: clients.Client
 ) -> None:
