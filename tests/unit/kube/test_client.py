@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+from collections.abc import Awaitable, Callable
 
 import pytest
 from bitts.kube import client as clients
@@ -160,7 +161,7 @@ async def test_no_write_is_repeated_on_a_connection_that_was_used_before(
 ) -> None:
     await client.create(KIND, claim(), "shop")
     fake.fail(method=method, cut="after")
-    writes = {
+    writes: dict[str, Callable[[], Awaitable[object]]] = {
         "PUT": lambda: client.replace(KIND, "cart", claim(), "shop"),
         "DELETE": lambda: client.delete(KIND, "cart", "shop"),
     }
