@@ -23,7 +23,8 @@ ReplyT = TypeVar("ReplyT", bound=stubs.Message)
 HANDSHAKE_TIMEOUT = 5.0
 """Seconds for a server that accepted a connection to send its first bytes."""
 
-_REPORT_INTERVAL = 10.0
+REPORT_INTERVAL = 10.0
+"""Seconds between two reports of a connection that does not come."""
 _FIRST_PAUSE, _LONGEST_PAUSE, _GROWTH = 0.05, 1.0, 1.6
 
 _numbers = itertools.count(1)
@@ -91,7 +92,7 @@ class Channel:
         the time, naming the last obstacle.
         """
         end = float("inf") if timeout is None else time.monotonic() + timeout
-        next_report = time.monotonic() + _REPORT_INTERVAL
+        next_report = time.monotonic() + REPORT_INTERVAL
         pause = _FIRST_PAUSE
         while True:
             try:
@@ -105,7 +106,7 @@ class Channel:
                 text = f"no connection within {timeout:g} s: {obstacle}"
                 raise codes.RpcError(codes.Code.UNAVAILABLE, text)
             if report is not None and time.monotonic() >= next_report:
-                next_report = time.monotonic() + _REPORT_INTERVAL
+                next_report = time.monotonic() + REPORT_INTERVAL
                 report(f"still connecting: {obstacle}")
             await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311  # only jitter
             pause = min(pause * _GROWTH, _LONGEST_PAUSE)

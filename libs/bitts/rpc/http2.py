@@ -67,7 +67,7 @@ class Stream(grpclib.protocol.Stream):
         self.window_updated.set()
 
     def __terminated__(self, reason: str) -> None:  # grpclib calls it when a stream breaks
-        self.broken = reason
+        self.broken = self.broken or reason
         for event in (self.headers_received, self.trailers_received, self.window_updated):
             event.set()
         if self.id is not None:

@@ -240,3 +240,16 @@ async def test_closing_ends_calls_and_tells_nobody(
         await call
     await asyncio.wait_for(sample.cancelled.wait(), 5.0)
     assert losses == []
+
+
+async def test_connecting_reports_what_is_in_the_way(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel, "REPORT_INTERVAL", 0.0)
+    told: asyncio.Queue[str] = asyncio.Queue()
+    connecting = asyncio.create_task(channel.Channel(path).connect(None, report=told.put_nowait))
+    assert await asyncio.wait_for(told.get(), 10.0) == (
+        f"still connecting: cannot connect to {path}: No such file or directory"
+    )
+    connecting.cancel()
+    await asyncio.wait([connecting])
