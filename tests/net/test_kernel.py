@@ -203,12 +203,11 @@ def test_nft_s_own_words_are_told(namespaces: netns.Namespaces) -> None:
 
 
 def test_settings_are_those_of_the_namespace(namespaces: netns.Namespaces) -> None:
-    def work() -> str | None:
-        sysctls.write("ipv4/ip_forward", "1")
-        return sysctls.read("ipv4/ip_forward")
-
-    assert netns.inside(namespaces.make(), work) == "1"
-    assert netns.inside(namespaces.make(), lambda: sysctls.read("ipv4/ip_forward")) == "0"
+    first, second = namespaces.make("a"), namespaces.make("b")
+    for path, value in ((first, "1"), (second, "0")):
+        netns.inside(path, lambda value=value: sysctls.write("ipv4/ip_forward", value))  # type: ignore[misc]
+    assert netns.inside(first, lambda: sysctls.read("ipv4/ip_forward")) == "1"
+    assert netns.inside(second, lambda: sysctls.read("ipv4/ip_forward")) == "0"
     assert sysctls.read("ipv4/conf/none0/arp_notify") is None
     for key in ("../kernel/panic", "ipv4/../../kernel/panic", "a\0b"):
         with pytest.raises(ValueError, match="no setting"):

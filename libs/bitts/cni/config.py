@@ -22,20 +22,28 @@ _GATES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
 class PluginConfig:
-    """The configuration of one plugin as it arrived, with the keys that every plugin has."""
+    """The configuration of one plugin as it arrived, with the keys that every plugin has.
 
-    document: Mapping[str, object]
-    version: str
-    name: str
-    type: str
-    previous: Result | None = None
+    Compared by identity, so that what is derived from it can be remembered with it.
+    """
 
-    @property
-    def fields(self) -> Fields:
-        """The whole configuration, by field names of any spelling."""
-        return Fields(self.document)
+    __slots__ = ("document", "fields", "name", "previous", "type", "version")
+
+    def __init__(
+        self,
+        document: Mapping[str, object],
+        version: str,
+        name: str,
+        type: str,
+        previous: Result | None = None,
+    ) -> None:
+        self.document = document
+        self.version = version
+        self.name = name
+        self.type = type
+        self.previous = previous
+        self.fields = Fields(document)
 
     @property
     def ipam_type(self) -> str:

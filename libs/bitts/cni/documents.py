@@ -8,6 +8,7 @@
 ``Fields`` gives that view of one object; ``parse`` and ``render`` are the two ends.
 """
 
+import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn, TypeVar
@@ -17,10 +18,13 @@ T = TypeVar("T")
 INDENT = 4
 """Spaces: how plugins print what people may read."""
 
+_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_indented = json.JSONEncoder(ensure_ascii=False, indent=INDENT).encode
 _KINDS = {
     type(None): "null", bool: "bool", int: "number", float: "number",
     str: "string", list: "array", dict: "object",
 }  # fmt: skip
+_FOLDED_KEYS = 2048  # configurations use the same few names again and again
 _FOLDED = str.maketrans({"\u017f": "s", "\u212a": "k"})  # long s and the Kelvin sign, as Go folds
 
 
@@ -41,9 +45,7 @@ def parse(text: bytes | str) -> object:
 
 def render(document: object, *, compact: bool = False) -> str:
     """Return the text of a document as plugins print it: indented, without a newline."""
-    if compact:
-        return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
-    return json.dumps(document, ensure_ascii=False, indent=INDENT)
+    return _compact(document) if compact else _indented(document)
 
 
 def kind(value: object) -> str:
@@ -156,6 +158,7 @@ class Fields:
         return value
 
 
+@functools.lru_cache(_FOLDED_KEYS)
 def fold(key: str) -> str:
     """Return a key as Go compares it."""
     return key.translate(_FOLDED).lower()

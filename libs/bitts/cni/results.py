@@ -5,6 +5,7 @@ from 0.3.0 to 0.4.0, since conversions depend on what was written there. ``decod
 document of any version, ``encode`` writes any version; between them lies ``conversion``.
 """
 
+import functools
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from bitts.cni.versions import Family
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 IpInterface = ipaddress.IPv4Interface | ipaddress.IPv6Interface
+_REMEMBERED = 1024  # gateways and subnets come again with every container
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +170,7 @@ def decode_dns(fields: Fields) -> Dns:
     )
 
 
+@functools.lru_cache(_REMEMBERED)
 def parse_address(text: str) -> IpAddress:
     """Read an address as Go does: an IPv4 address in IPv6 clothes counts as IPv4."""
     try:
@@ -181,6 +184,7 @@ def parse_address(text: str) -> IpAddress:
     return address
 
 
+@functools.lru_cache(_REMEMBERED)
 def parse_interface(text: str) -> IpInterface:
     """Read ``address/length``, keeping the host bits; the length is mandatory."""
     address, slash, length = text.partition("/")

@@ -1,5 +1,6 @@
 """Addresses of links (``linux/if_addr.h``)."""
 
+import functools
 import ipaddress
 import struct
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ PERMANENT = 0x80
 
 _INFO = struct.Struct("=BBBBi")
 _ADDRESS, _LOCAL, _FLAGS = 1, 2, 8
+_REMEMBERED = 512  # a node looks at the same few addresses of its own again and again
 FAMILIES = {4: 2, 6: 10}
 """Address families by IP version."""
 
@@ -60,9 +62,12 @@ def decode(reply: Reply) -> Address | None:
     packed = found.get(_LOCAL, found.get(_ADDRESS))
     if packed is None or family not in FAMILIES.values():
         return None
-    interface: IpInterface
-    if family == FAMILIES[4]:
-        interface = ipaddress.IPv4Interface((bytes(packed), length))
-    else:
-        interface = ipaddress.IPv6Interface((bytes(packed), length))
+    interface = _interface(bytes(packed), length)
     return Address(index, interface, scope, wire.number(found.get(_FLAGS), flags))
+
+
+@functools.lru_cache(_REMEMBERED)
+def _interface(packed: bytes, length: int) -> IpInterface:
+    if len(packed) == ipaddress.IPV4LENGTH // 8:
+        return ipaddress.IPv4Interface((packed, length))
+    return ipaddress.IPv6Interface((packed, length))

@@ -24,6 +24,7 @@ _MAC, _NAME, _MTU, _LINK, _MASTER, _PROTINFO = 1, 3, 4, 5, 10, 12
 _OPERSTATE, _LINKINFO, _ALIAS, _GROUP, _NETNS_FD, _LINK_NETNS = 16, 18, 20, 27, 28, 37
 _TXQLEN = 13
 _AF_SPEC = 26
+_EXTENSIONS, _WITHOUT_COUNTERS = 29, 8
 _PORT_HAIRPIN, _PORT_ISOLATED = 4, 33
 _BRIDGE_VLAN_FILTERING = 7
 _VLAN_INFO = 2
@@ -195,9 +196,9 @@ def delete(*, index: int = 0, name: str = "") -> Message:
 
 
 def get(*, index: int = 0, name: str = "") -> Message:
-    """Ask for one link."""
+    """Ask for one link, without its counters."""
     body = _INFO.pack(0, 0, index, 0, 0) + (wire.text(_NAME, name) if not index else b"")
-    return Message(GET, 0, body)
+    return Message(GET, 0, body + wire.u32(_EXTENSIONS, _WITHOUT_COUNTERS))
 
 
 def every() -> Message:

@@ -6,8 +6,11 @@ DEL quick. Events may be lost when too many come (ENOBUFS): then every waiter lo
 """
 
 import asyncio
+import ctypes
 import errno
 import socket
+import struct
+import sys
 from collections.abc import Callable
 
 from bitts.net import links, wire
@@ -17,6 +20,30 @@ _RECEIVE_BUFFER_FORCE = 33
 _BUFFER = 8 << 20
 _RECEIVE = 1 << 16
 _PER_WAKEUP = 256
+
+_ATTACH_FILTER = 26
+_INSTRUCTION = struct.Struct("=HBBI")
+_LOAD_HALF, _LOAD_BYTE, _LOAD_WORD = 0x28, 0x30, 0x20
+_EQUAL, _ANY_BIT, _RETURN = 0x15, 0x45, 0x06
+_ALL = 0xFFFFFFFF
+
+
+def _as_loaded(number: int, size: int) -> int:
+    """Return a number in the machine's order as the filter loads it, which is the network's."""
+    return int.from_bytes(number.to_bytes(size, sys.byteorder), "big")
+
+
+_FILTER = (
+    (_LOAD_BYTE, 0, 0, 16),  # address family
+    (_EQUAL, 0, 6, 0),
+    (_LOAD_HALF, 0, 0, 4),  # message type
+    (_EQUAL, 3, 0, _as_loaded(links.DELETE, 2)),
+    (_EQUAL, 0, 3, _as_loaded(links.NEW, 2)),
+    (_LOAD_WORD, 0, 0, 24),  # link flags
+    (_ANY_BIT, 0, 1, _as_loaded(links.RUNNING, 4)),
+    (_RETURN, 0, 0, _ALL),
+    (_RETURN, 0, 0, 0),
+)
 
 
 class LinkMonitor:
@@ -38,6 +65,7 @@ class LinkMonitor:
             0,
         )
         self._socket.setsockopt(socket.SOL_SOCKET, _RECEIVE_BUFFER_FORCE, _BUFFER)
+        _filter(self._socket)
         self._socket.bind((0, _LINK_GROUP))
         self._loop.add_reader(self._socket.fileno(), self._read)
 
@@ -107,6 +135,18 @@ class LinkMonitor:
             for future in waiting.values():
                 _settle(future, announced=False)
             waiting.clear()
+
+
+def _filter(listening: socket.socket) -> None:
+    """Let the kernel drop what would only wake us: a new pair alone is ten announcements.
+
+    What passes: links that go, and links that have their carrier; not a bridge's view of them.
+    """
+    program = (ctypes.c_char * (len(_FILTER) * _INSTRUCTION.size)).from_buffer_copy(
+        b"".join(_INSTRUCTION.pack(*each) for each in _FILTER)
+    )
+    header = struct.pack("@HxxxxxxQ", len(_FILTER), ctypes.addressof(program))
+    listening.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, header)
 
 
 def _settle(future: "asyncio.Future[bool] | None", *, announced: bool = True) -> None:

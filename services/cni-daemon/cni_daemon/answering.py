@@ -1,10 +1,9 @@
 """From a frame to an answer: the verb is carried out, every failure becomes an error object.
 
-A request that takes too long is answered with code 11 while its work goes on; an ADD whose
-caller is gone, or was told to try again, is undone when it ends, since nobody has its result.
+An ADD whose caller has gone meanwhile, or was told to try again, is undone when it ends, since
+nobody has its result.
 """
 
-import asyncio
 from collections.abc import Callable
 
 from bitts.cni import documents, errors
@@ -21,17 +20,12 @@ from cni_daemon.operations import MakeVeth
 from cni_daemon.protocol import Frame, FrameError
 from cni_daemon.requests import Request
 
-DEADLINE = 45.0
-"""Seconds for one request; the shim waits a little longer, kubelet two minutes."""
-
 
 class Answerer:
     """Answers frames one by one; any number may be under way."""
 
-    def __init__(self, engine: Engine, deadline: float = DEADLINE) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._deadline = deadline
-        self._late: set[asyncio.Task[None]] = set()
         self._log = logs.get("answering")
 
     async def answer(self, data: bytes, is_heard: Callable[[], bool]) -> bytes:
@@ -44,12 +38,12 @@ class Answerer:
                 return protocol.answer(0, documents.render(document, compact=True) + "\n")
             request = requests.read(frame)
             version = request.config.version
-            output = await self._bounded(request)
+            output = await self._carry_out(request)
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets an error object
             failure = self._failure(error)
             return protocol.answer(1, errors.encode(failure, version))
         if request.invocation.command is Command.ADD and not is_heard():
-            await self._take_back(request, "its caller has gone")
+            await self._take_back(request)
         return protocol.answer(0, output)
 
     async def carry_out(self, frame: Frame) -> None:
@@ -58,32 +52,6 @@ class Answerer:
         if request.invocation.command is not Command.DEL:
             raise FrameError(f"an intent may only be a DEL, not {request.invocation.command}")
         await self._engine.remove(request)
-
-    async def close(self) -> None:
-        """Wait for work whose callers were told to try again."""
-        if self._late:
-            await asyncio.wait(self._late)
-
-    async def _bounded(self, request: Request) -> str:
-        work = asyncio.create_task(self._carry_out(request), name=f"{request.plugin} request")
-        done, _ = await asyncio.wait({work}, timeout=self._deadline)
-        if done:
-            return work.result()
-        late = asyncio.create_task(self._outlast(work, request), name="late request")
-        self._late.add(late)
-        late.add_done_callback(self._late.discard)
-        raise CniError(
-            Code.TRY_AGAIN_LATER, f"not done within {self._deadline:g} seconds, still at it"
-        )
-
-    async def _outlast(self, work: "asyncio.Task[str]", request: Request) -> None:
-        try:
-            await work
-        except Exception as error:  # noqa: BLE001 - its caller has an answer already
-            self._log.warning("A late request failed", err=error)
-            return
-        if request.invocation.command is Command.ADD:
-            await self._take_back(request, "its caller was told to try again")
 
     async def _carry_out(self, request: Request) -> str:
         match request.invocation.command:
@@ -101,8 +69,8 @@ class Answerer:
                 raise CniError(Code.INTERNAL, "VERSION has no configuration")
         return ""
 
-    async def _take_back(self, request: Request, reason: str) -> None:
-        self._log.warning("Undoing an ADD", attachment=str(chain.key(request)), reason=reason)
+    async def _take_back(self, request: Request) -> None:
+        self._log.warning("Undoing an ADD, its caller has gone", attachment=str(chain.key(request)))
         try:
             await self._engine.remove(request)
         except Exception as error:  # noqa: BLE001 - the journal keeps it; DEL or GC will follow

@@ -5,6 +5,7 @@ under ``plugins`` and has them carried out as one: planned one after the other, 
 pass. What a stage's plugin would see on stdin is derived as libcni derives it.
 """
 
+import functools
 import hashlib
 import json
 from dataclasses import dataclass, replace
@@ -25,6 +26,9 @@ from cni_daemon.requests import Request
 
 _NOT_IDENTITY = {"prevResult", "runtimeConfig", "cniVersion", "cni.dev/valid-attachments",
                  "cni.dev/attachments"}  # fmt: skip
+
+
+_REMEMBERED = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +98,7 @@ def _alone(kind: str) -> AnyPlugin:
 
 def key(request: Request) -> Key:
     """Return what names the request's part of the attachment in the journal."""
-    identity = {
-        name: value for name, value in request.config.document.items() if name not in _NOT_IDENTITY
-    }
-    text = json.dumps(identity, sort_keys=True, default=str).encode()
-    digest = hashlib.blake2b(text, digest_size=4).hexdigest()
+    digest = _digest(request.config)
     invocation = request.invocation
     return Key(
         request.config.name,
@@ -106,3 +106,11 @@ def key(request: Request) -> Key:
         invocation.ifname,
         f"{request.plugin}#{digest}",
     )
+
+
+@functools.lru_cache(_REMEMBERED)
+def _digest(config: PluginConfig) -> str:
+    """Return what tells two configurations of one type in a chain apart."""
+    identity = {name: value for name, value in config.document.items() if name not in _NOT_IDENTITY}
+    text = json.dumps(identity, sort_keys=True, default=str).encode()
+    return hashlib.blake2b(text, digest_size=4).hexdigest()

@@ -100,6 +100,8 @@ class Executor:
                 _send(batch, where)
             elif _is_element(batch):
                 self._change_sets(batch)
+            elif isinstance(first, op.SetSysctl):
+                _set(cast("Sequence[op.SetSysctl]", batch), where)
             else:
                 for operation in batch:
                     first = operation
@@ -108,13 +110,12 @@ class Executor:
             if isinstance(error, OSError) and _is_netlink(first):
                 scene.discard_sockets()
             raise OperationError(first, error) from error
-        for operation in batch:
-            self._reached(encoding.describe(operation))
+        if self._reached.wants_every_step:
+            for operation in batch:
+                self._reached(encoding.describe(operation))
 
     def _act(self, operation: op.Operation, where: Scene) -> None:
         match operation:
-            case op.SetSysctl():
-                _set(operation, where)
             case op.AwaitAddresses(place, index):
                 _await_addresses(where.route(place), index)
             case op.ApplyRules(script):
@@ -175,13 +176,14 @@ def _remove_singly(batch: Sequence[op.RemoveElements]) -> None:
                     raise error
 
 
-def _set(operation: op.SetSysctl, where: Scene) -> None:
-    try:
-        with where.inside(operation.place):
-            sysctls.write(operation.key, operation.value)
-    except OSError:
-        if not operation.is_optional:
-            raise
+def _set(batch: Sequence[op.SetSysctl], where: Scene) -> None:
+    with where.inside(batch[0].place):
+        for operation in batch:
+            try:
+                sysctls.write(operation.key, operation.value)
+            except OSError:
+                if not operation.is_optional:
+                    raise
 
 
 def _await_addresses(channel: Socket, index: int) -> None:
@@ -213,11 +215,13 @@ def _channel(operation: op.Operation) -> str:
         return f"route {encoding.place(operation)}"
     if isinstance(operation, encoding.ELEMENT_OPERATIONS):
         return "elements"
+    if isinstance(operation, op.SetSysctl):
+        return f"settings {operation.place}"
     return "other"
 
 
 def _is_netlink(operation: op.Operation) -> bool:
-    return _channel(operation) != "other"
+    return isinstance(operation, (*encoding.ROUTE_OPERATIONS, *encoding.ELEMENT_OPERATIONS))
 
 
 def _is_route(batch: Sequence[op.Operation]) -> "TypeGuard[Sequence[RouteOperation]]":

@@ -8,6 +8,7 @@ not written down is not done.
 """
 
 import contextlib
+import errno
 import os
 import pathlib
 import threading
@@ -45,6 +46,7 @@ class Journal:
         self._mutex = threading.Lock()
         self._entries: dict[Key, Entry] = {}
         self._records = 0
+        self._size = 0
         self._descriptor = -1
         self._log = logs.get("journal")
 
@@ -131,15 +133,15 @@ class Journal:
             self._entries[entry.key] = entry
 
     def _append(self, line: bytes) -> None:
-        size = os.fstat(self._descriptor).st_size
         try:
             written = os.write(self._descriptor, line)
             if written != len(line):
-                raise OSError(28, "no space left for the journal")
+                raise OSError(errno.ENOSPC, "no space left for the journal")
         except OSError:
             with contextlib.suppress(OSError):
-                os.ftruncate(self._descriptor, size)
+                os.ftruncate(self._descriptor, self._size)
             raise
+        self._size += len(line)
         self._records += 1
 
     def _compact_if_due(self) -> None:
@@ -168,6 +170,7 @@ class Journal:
         self.close()
         self._descriptor = descriptor
         self._records = len(lines)
+        self._size = sum(map(len, lines))
 
     def _lines(self) -> Iterable[bytes]:
         try:

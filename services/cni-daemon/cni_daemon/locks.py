@@ -15,6 +15,11 @@ class KeyedLocks:
     def __init__(self) -> None:
         self._locks: dict[Hashable, tuple[asyncio.Lock, list[None]]] = {}
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody holds or waits for anything."""
+        return not self._locks
+
     @contextlib.asynccontextmanager
     async def held(self, key: Hashable) -> AsyncIterator[None]:
         """Hold the lock of a key; the caller bounds the waiting."""
@@ -30,47 +35,57 @@ class KeyedLocks:
 
 
 class Gate:
-    """Many may be in, or one alone; who wants to be alone lets nobody new in."""
+    """Many may be in, or one alone; who wants to be alone lets nobody new in.
+
+    Plain counters and futures: every ADD passes here, and nearly always nobody is waiting.
+    """
 
     def __init__(self) -> None:
-        self._changed = asyncio.Condition()
         self._inside = 0
-        self._alone = False
+        self._is_alone = False
         self._wanting = 0
+        self._waiting: list[asyncio.Future[None]] = []
 
     @contextlib.asynccontextmanager
     async def shared(self) -> AsyncIterator[None]:
         """Be inside together with others."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: not self._alone and not self._wanting)
-            self._inside += 1
+        while self._is_alone or self._wanting:
+            await self._change()
+        self._inside += 1
         try:
             yield
         finally:
-            await asyncio.shield(self._leave())
+            self._inside -= 1
+            self._announce()
 
     @contextlib.asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
         """Be inside with nobody else."""
-        async with self._changed:
-            self._wanting += 1
-            try:
-                await self._changed.wait_for(lambda: not self._alone and not self._inside)
-                self._alone = True
-            finally:
-                self._wanting -= 1
-                self._changed.notify_all()
+        self._wanting += 1
+        try:
+            while self._is_alone or self._inside:
+                await self._change()
+            self._is_alone = True
+        finally:
+            self._wanting -= 1
+            self._announce()
         try:
             yield
         finally:
-            await asyncio.shield(self._open())
+            self._is_alone = False
+            self._announce()
 
-    async def _leave(self) -> None:
-        async with self._changed:
-            self._inside -= 1
-            self._changed.notify_all()
+    async def _change(self) -> None:
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        try:
+            await future
+        except asyncio.CancelledError:
+            self._announce()  # it may have been our being here that others wait for
+            raise
 
-    async def _open(self) -> None:
-        async with self._changed:
-            self._alone = False
-            self._changed.notify_all()
+    def _announce(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)

@@ -27,6 +27,7 @@ class Options:
     state: pathlib.Path
     introspection_socket: str
     deadline: float
+    niceness: int
     reached: Reached
     logs: LogOptions
 
@@ -51,6 +52,9 @@ class Flags:
             "socket that answers what the process does and why; empty: beside --socket",
         )
         self._deadline = flags.duration("deadline", 45.0, "longest time for one request")
+        self._nice = flags.integer(
+            "nice", -10, "priority while pods start all around: -20 (first) to 19 (last)"
+        )
         self._fault = flags.string(
             "fault", "", "for tests: crash-at=N[:FILE] kills the process at its N-th instant"
         )
@@ -71,6 +75,7 @@ class Flags:
                 "introspection-socket", values[self._introspection] or beside
             ),
             deadline=values[self._deadline],
+            niceness=values[self._nice],
             reached=reached,
             logs=self._logs.options(values),
         )

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from cni_daemon import operations
 from cni_daemon.operations import CodecError, Operation
 
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
 
 class Phase(enum.StrEnum):
     """How far an attachment has come."""
@@ -63,7 +65,7 @@ class RecordError(ValueError):
 
 def seal(document: Mapping[str, object]) -> bytes:
     """Return the line of a document."""
-    text = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+    text = _encode(document).encode()
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 

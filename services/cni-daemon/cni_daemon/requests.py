@@ -1,5 +1,6 @@
 """From a frame to a checked request (pure), with the refusals in Go's order."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,10 @@ from cni_daemon.ipam import registry as ipam
 from cni_daemon.names import CHAIN_TYPE
 from cni_daemon.plugins import registry as plugins
 from cni_daemon.protocol import Frame
+
+_REMEMBERED = 128
+_REMEMBERED_SIZE = 16384
+"""Bytes of a configuration that is worth remembering: pods of a network share theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,10 @@ def read(frame: Frame) -> Request:
     validation.plugin_type(frame.plugin)
     supported = supported_versions(frame.plugin)
     invocation = environment.read(frame.environment)
-    found = config.read_request(frame.stdin, invocation.command, supported)
+    reads = config.read_request
+    if len(frame.stdin) < _REMEMBERED_SIZE and b"prevResult" not in frame.stdin:
+        reads = _remembered
+    found = reads(frame.stdin, invocation.command, tuple(supported))
     return Request(frame.nonce, frame.plugin, invocation, found, frame.environment, frame.stdin)
 
 
@@ -60,3 +68,6 @@ def version_document(plugin: str) -> dict[str, object]:
 def is_version(frame: Frame) -> bool:
     """Say whether a frame asks for versions only: nothing else in it is looked at then."""
     return frame.environment.get("CNI_COMMAND") == Command.VERSION
+
+
+_remembered = functools.lru_cache(_REMEMBERED)(config.read_request)

@@ -1,7 +1,9 @@
 """The unix socket that shims talk to: who may, how much, how long.
 
-One request per connection. Everything is bounded: connections at a time, bytes, and seconds
-until a request is complete. Only root (and the daemon's own user) is answered.
+One request per connection. Everything is bounded: connections at a time, bytes, seconds until
+a request is complete, seconds until it is answered. Only root (and the daemon's own user) is
+answered. Plain sockets and not asyncio's transports, which cost as much as the rest of the way
+from the shim to the kernel: a request is nearly always there whole when it is accepted.
 """
 
 import asyncio
@@ -10,6 +12,7 @@ import os
 import socket
 import stat
 import struct
+from collections.abc import Callable
 
 from bitts.cni import errors
 from bitts.cni.errors import CniError, Code
@@ -25,141 +28,181 @@ CONNECTIONS = 1024
 RECEIVE_TIMEOUT = 10.0
 """Seconds until a request must be there, which a shim sends in one go."""
 
+DEADLINE = 45.0
+"""Seconds until a request is answered; the shim waits a little longer, kubelet two minutes."""
+
+_SEND_TIMEOUT = 10.0
 _BACKLOG = 512
+_ACCEPTED_AT_ONCE = 64
+_CHUNK = 1 << 16
 _CREDENTIALS = struct.Struct("3i")
 
 
 class Server:
-    """Listens at a path until it is closed."""
+    """Listens at a path until it is stopped."""
 
-    def __init__(self, path: str, answerer: Answerer) -> None:
+    def __init__(self, path: str, answerer: Answerer, deadline: float = DEADLINE) -> None:
         self._path = path
         self._answerer = answerer
-        self._server: asyncio.Server | None = None
+        self._deadline = deadline
+        self._listener: socket.socket | None = None
         self._open: set[_Connection] = set()
         self._log = logs.get("server")
 
     async def start(self) -> None:
         """Bind, in the place of a socket that a dead daemon left. Raises OSError."""
-        listener = await asyncio.to_thread(_bound, self._path)
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_unix_server(
-            lambda: _Connection(self, self._answerer), sock=listener, backlog=_BACKLOG
-        )
+        self._listener = await asyncio.to_thread(_bound, self._path)
+        asyncio.get_running_loop().add_reader(self._listener, self._accept)
 
     async def stop(self, grace: float) -> None:
         """Take no more requests; give those under way ``grace`` seconds, then cut them off."""
-        if self._server is None:
+        if self._listener is None:
             return
-        self._server.close()
+        asyncio.get_running_loop().remove_reader(self._listener)
+        self._listener.close()
         with contextlib.suppress(OSError):
             await asyncio.to_thread(os.unlink, self._path)
         tasks = {each.task for each in self._open if each.task is not None}
         if tasks:
             await asyncio.wait(tasks, timeout=grace)
         for each in list(self._open):
-            each.abort()
+            each.close()
 
-    def admit(self, connection: "_Connection") -> bool:
-        """Count a connection; False where there are too many."""
-        self._open.add(connection)
-        return len(self._open) <= CONNECTIONS
+    def _accept(self) -> None:
+        assert self._listener is not None
+        for _ in range(_ACCEPTED_AT_ONCE):
+            try:
+                accepted, _ = self._listener.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                self._log.error("Cannot accept a request", err=error)
+                return
+            accepted.setblocking(False)
+            connection = _Connection(accepted, self._answerer, self._open.discard)
+            self._open.add(connection)
+            if len(self._open) > CONNECTIONS:
+                connection.refuse(f"more than {CONNECTIONS} requests at a time")
+            elif not _is_privileged(accepted):
+                connection.refuse("only root may ask")
+            else:
+                connection.begin(self._deadline)
 
-    def dismiss(self, connection: "_Connection") -> None:
-        """Forget a connection."""
-        self._open.discard(connection)
 
-
-class _Connection(asyncio.Protocol):
+class _Connection:
     """One request and its answer."""
 
-    def __init__(self, server: Server, answerer: Answerer) -> None:
-        self._server = server
+    def __init__(
+        self,
+        accepted: socket.socket,
+        answerer: Answerer,
+        ended: "Callable[[_Connection], None]",
+    ) -> None:
+        self._socket = accepted
         self._answerer = answerer
+        self._ended = ended
+        self._loop = asyncio.get_running_loop()
         self._buffer = bytearray()
-        self._expected: int | None = None
-        self._transport: asyncio.Transport | None = None
+        self._expected = protocol.HEADER.size
+        self._has_header = False
+        self._is_watched = False
         self._timer: asyncio.TimerHandle | None = None
-        self._is_lost = False
+        self._deadline = 0.0
+        self._log = logs.get("server")
         self.task: asyncio.Task[None] | None = None
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        refusal = ""
-        if not self._server.admit(self):
-            refusal = f"more than {CONNECTIONS} requests at a time"
-        elif not _is_privileged(transport):
-            refusal = "only root may ask"
-        if refusal:
-            self._refuse(CniError(Code.TRY_AGAIN_LATER, refusal))
+    def begin(self, deadline: float) -> None:
+        """Read what is there already, and wait for the rest."""
+        self._deadline = deadline
+        self._read()
+        if self.task is None and self._socket.fileno() >= 0:
+            words = f"no complete request within {RECEIVE_TIMEOUT:g} seconds"
+            self._timer = self._loop.call_later(RECEIVE_TIMEOUT, self.refuse, words)
+            self._is_watched = True
+            self._loop.add_reader(self._socket, self._read)
+
+    def refuse(self, message: str, code: Code = Code.TRY_AGAIN_LATER) -> None:
+        """Answer with an error and end the connection."""
+        if self._socket.fileno() < 0:
             return
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(RECEIVE_TIMEOUT, self._too_slow)
+        with contextlib.suppress(OSError):  # it may be gone, or not read: then nobody is told
+            self._socket.send(protocol.answer(1, errors.encode(CniError(code, message))))
+        self.close()
 
-    def data_received(self, data: bytes) -> None:
-        if self.task is not None or self._transport is None or self._transport.is_closing():
-            return  # more than one request: what follows the first is not read
-        self._buffer += data
-        try:
-            if self._expected is None and len(self._buffer) >= protocol.HEADER.size:
-                header = bytes(self._buffer[: protocol.HEADER.size])
-                self._expected = protocol.HEADER.size + protocol.length(header)
-        except FrameError as error:
-            self._refuse(CniError(Code.IO_FAILURE, str(error)))
-            return
-        if self._expected is not None and len(self._buffer) >= self._expected:
-            self._stop_timer()
-            frame = bytes(self._buffer[: self._expected])
-            self._buffer.clear()
-            self.task = asyncio.create_task(self._answer(frame), name="shim request")
-
-    def eof_received(self) -> bool:
-        if self.task is None:
-            return False
-        self._is_lost = True
-        return True  # the answer may still be written; whether anybody reads it is another matter
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._is_lost = True
-        self._stop_timer()
-        if self.task is None or self.task.done():
-            self._server.dismiss(self)
-
-    def abort(self) -> None:
-        """Cut the connection; the shim will ask again."""
-        if self._transport is not None:
-            self._transport.abort()
-
-    async def _answer(self, frame: bytes) -> None:
-        try:
-            answer = await self._answerer.answer(frame, lambda: not self._is_lost)
-            if self._transport is not None and not self._transport.is_closing():
-                self._transport.write(answer)
-                self._transport.close()
-        finally:
-            if self._is_lost:
-                self._server.dismiss(self)
-
-    def _refuse(self, error: CniError) -> None:
-        self._stop_timer()
-        assert self._transport is not None
-        self._transport.write(protocol.answer(1, errors.encode(error)))
-        self._transport.close()
-
-    def _too_slow(self) -> None:
-        self._refuse(
-            CniError(Code.IO_FAILURE, f"no complete request within {RECEIVE_TIMEOUT:g} seconds")
-        )
-
-    def _stop_timer(self) -> None:
+    def close(self) -> None:
+        """End the connection; what is being done goes on."""
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+        if self._socket.fileno() >= 0:
+            self._unwatch()
+            self._socket.close()
+        self._ended(self)
+
+    def _unwatch(self) -> None:
+        if self._is_watched:
+            self._loop.remove_reader(self._socket)
+            self._is_watched = False
+
+    def _is_heard(self) -> bool:
+        """Say whether the caller still waits: it closes its end when it goes."""
+        if self._socket.fileno() < 0:
+            return False
+        try:
+            return self._socket.recv(1, socket.MSG_PEEK) != b""
+        except (BlockingIOError, InterruptedError):
+            return True
+        except OSError:
+            return False
+
+    def _read(self) -> None:
+        try:
+            data = self._socket.recv(_CHUNK)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.close()
+            return
+        self._buffer += data
+        try:
+            self._take()
+        except FrameError as error:
+            self.refuse(str(error), Code.IO_FAILURE)
+
+    def _take(self) -> None:
+        if not self._has_header and len(self._buffer) >= protocol.HEADER.size:
+            header = bytes(self._buffer[: protocol.HEADER.size])
+            self._expected = protocol.HEADER.size + protocol.length(header)
+            self._has_header = True
+        if not self._has_header or len(self._buffer) < self._expected:
+            return
+        frame = bytes(self._buffer)
+        self._buffer.clear()
+        self._unwatch()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(self._deadline, self._lose_patience)
+        self.task = asyncio.create_task(self._answer(frame), name="shim request")
+
+    def _lose_patience(self) -> None:
+        self.refuse(f"not done within {self._deadline:g} seconds, still at it")
+
+    async def _answer(self, frame: bytes) -> None:
+        answer = await self._answerer.answer(frame, self._is_heard)
+        if self._socket.fileno() < 0:
+            return
+        try:
+            sent = self._socket.send(answer)
+            if sent < len(answer):
+                async with asyncio.timeout(_SEND_TIMEOUT):
+                    await self._loop.sock_sendall(self._socket, answer[sent:])
+        except OSError:
+            self._log.info("A caller went before it had its answer")  # a DEL will follow
+        self.close()
 
 
-def _is_privileged(transport: asyncio.Transport) -> bool:
-    peer = transport.get_extra_info("socket")
+def _is_privileged(peer: socket.socket) -> bool:
     data = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _, user, _ = _CREDENTIALS.unpack(data)
     return user in {0, os.geteuid()}
@@ -167,21 +210,24 @@ def _is_privileged(transport: asyncio.Transport) -> bool:
 
 def _bound(path: str) -> socket.socket:
     """Bind beside the path and rename: a shim finds the old socket or the new, never none."""
-    folder = os.path.dirname(path)
-    os.makedirs(folder, mode=0o755, exist_ok=True)
+    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
             raise FileExistsError(17, "something else than a socket is there", path)
     temporary = f"{path}.new"
     with contextlib.suppress(FileNotFoundError):
         os.unlink(temporary)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    listener = socket.socket(
+        socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+    )
     try:
         mask = os.umask(0o177)
         try:
             listener.bind(temporary)
         finally:
             os.umask(mask)
+        os.chmod(temporary, 0o600)
+        listener.listen(_BACKLOG)
         os.rename(temporary, path)
     except OSError:
         listener.close()

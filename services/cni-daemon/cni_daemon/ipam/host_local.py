@@ -1,9 +1,10 @@
 """host-local: addresses from ranges, kept in files on this node (plugins sheet, 4.1)."""
 
 import contextlib
+import functools
 import ipaddress
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bitts.cni import args, results, versions
 from bitts.cni.attachments import Attachment
@@ -20,6 +21,7 @@ from cni_daemon.model import Call
 from cni_daemon.operations import Operation, ReleaseAddresses
 
 DATA_DIRECTORY = "/var/lib/cni/networks"
+_REMEMBERED = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +43,26 @@ def directory(config: PluginConfig) -> str:
 
 def parse(config: PluginConfig, call: Call) -> Options:
     """Read the ``ipam`` section. Raises CniError with host-local's words."""
-    ipam = config.fields.nested("ipam")
     try:
-        sets = _sets(ipam, config.fields.nested("runtimeConfig"))
-        ranges.check(sets)
-        options = Options(
-            directory=directory(config),
-            sets=sets,
-            requested=_requested(config, call),
-            routes=tuple(results.decode_route(each) for each in ipam.objects("routes")),
-            resolv_conf=ipam.text("resolvConf"),
-        )
+        options = _options(config)
+        requested = _requested(config, call)
     except (RangeError, DocumentError, ValueError) as error:
         raise CniError(Code.INTERNAL, str(error)) from None
+    return replace(options, requested=requested) if requested else options
+
+
+@functools.lru_cache(_REMEMBERED)
+def _options(config: PluginConfig) -> Options:
+    """Read what depends on the configuration alone, which the pods of a network share."""
+    ipam = config.fields.nested("ipam")
+    sets = _sets(ipam, config.fields.nested("runtimeConfig"))
+    ranges.check(sets)
+    options = Options(
+        directory=directory(config),
+        sets=sets,
+        routes=tuple(results.decode_route(each) for each in ipam.objects("routes")),
+        resolv_conf=ipam.text("resolvConf"),
+    )
     _check_families(options, config.version)
     return options
 

@@ -23,6 +23,7 @@ IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 LOCK_TIMEOUT = 10.0
 """Seconds to wait for the reference plugin, which holds the lock while it allocates."""
 
+_LOCK_INTERVAL = 0.002
 _LOCK = "lock"
 _LAST = "last_reserved_ip."
 _SEPARATOR = "\r\n"
@@ -42,6 +43,7 @@ class Store:
         self._owners: dict[IpAddress, Attachment] = {}
         self._held: dict[Attachment, set[IpAddress]] = {}
         self._seen: tuple[int, int] | None = None
+        self._last: dict[int, IpAddress | None] = {}
         self._depth = 0
 
     @contextlib.contextmanager
@@ -54,8 +56,7 @@ class Store:
             if self._depth:
                 yield
                 return
-            os.makedirs(self.directory, mode=0o755, exist_ok=True)
-            with _flocked(os.path.join(self.directory, _LOCK)):
+            with _flocked(self._lock_file()):
                 self._depth += 1
                 try:
                     self._refresh()
@@ -64,6 +65,15 @@ class Store:
                         self._seen = self._stamp()
                 finally:
                     self._depth -= 1
+
+    def _lock_file(self) -> int:
+        path, flags = self._file(_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        try:
+            return os.open(path, flags, 0o750)
+        except FileNotFoundError:  # the network is new, or somebody removed the folder
+            self._seen = None
+            os.makedirs(self.directory, mode=0o755, exist_ok=True)
+            return os.open(path, flags, 0o750)
 
     def owner(self, address: IpAddress) -> Attachment | None:
         """Return who has an address; an empty interface name is a reservation of old."""
@@ -83,17 +93,33 @@ class Store:
             self._seen = None  # a file that the index does not know
             return False
         self._learn(address, Attachment(container_id, ifname))
-        with open(self._file(f"{_LAST}{set_index}"), "w", encoding="ascii") as file:
-            file.write(str(address))
+        self._note_last(set_index, address)
         return True
 
     def last_reserved(self, set_index: int) -> IpAddress | None:
         """Return the address given last in a range set, None where that is not known."""
+        if set_index in self._last:
+            return self._last[set_index]
+        found: IpAddress | None
         try:
             with open(self._file(f"{_LAST}{set_index}"), encoding="ascii") as file:
-                return ipaddress.ip_address(file.read().strip())
+                found = ipaddress.ip_address(file.read().strip())
         except (OSError, ValueError):
-            return None
+            found = None
+        self._last[set_index] = found
+        return found
+
+    def _note_last(self, set_index: int, address: IpAddress) -> None:
+        """Write what was given last, in place: truncating first would make ext4 flush it."""
+        text = str(address).encode()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+        descriptor = os.open(self._file(f"{_LAST}{set_index}"), flags, 0o600)
+        try:
+            os.pwrite(descriptor, text, 0)
+            os.ftruncate(descriptor, len(text))
+        finally:
+            os.close(descriptor)
+        self._last[set_index] = address
 
     def release(self, container_id: str, ifname: str) -> int:
         """Give back what an attachment has; nothing is fine. Returns how many addresses."""
@@ -141,6 +167,7 @@ class Store:
             return
         self._owners.clear()
         self._held.clear()
+        self._last.clear()
         for entry in os.scandir(self.directory):
             try:
                 address = ipaddress.ip_address(entry.name)
@@ -205,8 +232,7 @@ def _create_in_steps(path: str, content: bytes) -> None:
 
 
 @contextlib.contextmanager
-def _flocked(path: str) -> Iterator[None]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o750)
+def _flocked(descriptor: int) -> Iterator[None]:
     try:
         deadline = time.monotonic() + LOCK_TIMEOUT
         while True:
@@ -216,9 +242,10 @@ def _flocked(path: str) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise StoreBusyError(
-                        errno.EBUSY, f"{path} is held by another process for {LOCK_TIMEOUT:g} s"
+                        errno.EBUSY,
+                        f"the lock of an address store is held by others for {LOCK_TIMEOUT:g} s",
                     ) from None
-                time.sleep(0.002)
+                time.sleep(_LOCK_INTERVAL)
         yield
     finally:
         os.close(descriptor)

@@ -5,7 +5,8 @@ first use it, so it never changes under neighbours; and pod addresses skip dupli
 detection unless ``enabledad`` asks for it, as they are ours alone.
 """
 
-from dataclasses import dataclass
+import functools
+from dataclasses import dataclass, replace
 
 from bitts.cni import results
 from bitts.cni.config import PluginConfig
@@ -34,6 +35,7 @@ from cni_daemon.plugins.interface import Plugin
 from cni_daemon.plugins.macs import requested_mac
 
 _FORWARDING = {4: "ipv4/ip_forward", 6: "ipv6/conf/all/forwarding"}
+_REMEMBERED = 128
 _CONTAINER = 2
 """Place of the container's interface in the result: after the bridge and the host's end."""
 
@@ -69,6 +71,13 @@ class Options:
 
 def parse(config: PluginConfig, call: Call) -> Options:
     """Read the configuration. Raises CniError with the reference's words."""
+    options, mac = _options(config), requested_mac(config, call)
+    return replace(options, mac=mac) if mac else options
+
+
+@functools.lru_cache(_REMEMBERED)
+def _options(config: PluginConfig) -> Options:
+    """Read what depends on the configuration alone, which the pods of a network share."""
     fields = config.fields
     is_default = fields.boolean("isDefaultGateway")
     options = Options(
@@ -87,7 +96,6 @@ def parse(config: PluginConfig, call: Call) -> Options:
         enables_dad=fields.boolean("enabledad"),
         leaves_container_down=fields.boolean("disableContainerInterface"),
         isolates_port=fields.boolean("portIsolation"),
-        mac=requested_mac(config, call),
         ipam=config.ipam_type,
         dns=results.decode_dns(fields.nested("dns")),
     )
@@ -116,7 +124,10 @@ def looks(options: Options, call: Call) -> Look:
     if call.command == "CHECK":
         names = {each.name for each in checking.previous(call).interfaces if not each.sandbox}
         return Look(host=tuple({options.bridge, *names}), pod=(call.ifname,), has_pod_routes=True)
-    settings = tuple(_FORWARDING.values()) if options.is_gateway else ()
+    settings: tuple[str, ...] = ()
+    if options.is_gateway and call.addressing is not None:
+        families = dict.fromkeys(ip.address.version for ip in call.addressing.ips)
+        settings = tuple(_FORWARDING[version] for version in families)
     return Look(host=(options.bridge,), host_settings=settings)
 
 

@@ -1,0 +1,240 @@
+"""ADD and DEL of our daemon beside the reference plugins in Go, and beside the kernel alone.
+
+Everything happens in namespaces of the benchmark's own, in rounds that alternate between the
+two, so that whatever else the machine does hits both. Programs are started and timed by a small
+C program (cniharness.c), which also does the same kernel work without anything around it: the
+floor. Milliseconds throughout.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from cni_daemon.shim import build
+from devcluster import gobuild
+from support import cnidaemon, netns, peers, processes
+
+from bench import measuring
+
+_SOURCE = pathlib.Path(__file__).with_name("cniharness.c")
+_PEER_PLUGINS = ("bridge", "host-local", "portmap", "firewall", "bandwidth")
+
+
+@dataclass
+class Figures:
+    """Times of one program, in milliseconds, by verb."""
+
+    add: list[float] = field(default_factory=list)
+    delete: list[float] = field(default_factory=list)
+
+
+class Harness:
+    """The C program, inside the namespace that plays the node."""
+
+    def __init__(self, folder: pathlib.Path, host: str) -> None:
+        program = folder / "harness"
+        compile_ = [*build.compiler("x86_64"), "-O2", "-o", str(program), str(_SOURCE)]
+        subprocess.run(compile_, check=True, timeout=60)
+        self._folder = folder
+        self._child = subprocess.Popen(
+            ["nsenter", f"--net={host}", "--", str(program)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def close(self) -> None:
+        """End it."""
+        self._child.communicate(timeout=10)
+
+    def run(self, line: str) -> float:
+        """Run one command; returns milliseconds. Fails where the program did."""
+        ((status, took),) = self._ask([line], 1)
+        if status != "0":
+            raise AssertionError(f"{line}: {(self._folder / 'stdout').read_text()}")
+        return int(took) / 1e6
+
+    def burst(self, lines: Sequence[str]) -> tuple[float, int]:
+        """Run many at once; returns the wall time and how many failed."""
+        answers = self._ask([f"B {len(lines)}", *lines], len(lines) + 1)
+        failed = sum(1 for status, _ in answers[:-1] if status != "0")
+        return int(answers[-1][1]) / 1e6, failed
+
+    def _ask(self, lines: Sequence[str], count: int) -> list[tuple[str, str]]:
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        self._child.stdin.write("\n".join(lines) + "\n")
+        self._child.stdin.flush()
+        found = [self._child.stdout.readline().split() for _ in range(count)]
+        return [(words[0], words[1]) for words in found]
+
+
+@dataclass
+class Side:
+    """One implementation: where its plugins are and what it is configured with."""
+
+    name: str
+    plugins: pathlib.Path
+    config: pathlib.Path
+    harness: Harness
+    figures: Figures = field(default_factory=Figures)
+
+    def line(self, command: str, pod: str, number: int) -> str:
+        """Return the harness's command for one call."""
+        words = (
+            "R", str(self.plugins / "bridge"), str(self.config), str(self.config.parent / "stdout"),
+            f"CNI_COMMAND={command}", f"CNI_CONTAINERID=bench{number}", f"CNI_NETNS={pod}",
+            "CNI_IFNAME=eth0", f"CNI_PATH={self.plugins}", "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
+        )  # fmt: skip
+        return "\t".join(words)
+
+    def round(self, pods: Sequence[str]) -> None:
+        """Attach and detach every pod, one after the other."""
+        for number, pod in enumerate(pods):
+            self.figures.add.append(self.harness.run(self.line("ADD", pod, number)))
+        for number, pod in enumerate(pods):
+            self.figures.delete.append(self.harness.run(self.line("DEL", pod, number)))
+
+
+def configure(folder: pathlib.Path, name: str, bridge: str, subnet: str) -> pathlib.Path:
+    """Write a plain configuration: a bridge that is the gateway, and host-local."""
+    document = {
+        "cniVersion": "1.0.0", "name": name, "type": "bridge", "bridge": bridge,
+        "isDefaultGateway": True, "hairpinMode": True,
+        "ipam": {"type": "host-local", "dataDir": str(folder / "ipam"),
+                 "ranges": [[{"subnet": subnet}]]},
+    }  # fmt: skip
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps(document))
+    return path
+
+
+def peer_plugins(folder: pathlib.Path) -> pathlib.Path:
+    """Return a folder with the reference plugins, built where needed."""
+    target = folder / "peer"
+    target.mkdir()
+    for name in _PEER_PLUGINS:
+        program = gobuild.build(peers.MODULES / "cni-plugins", name, announce=print)
+        (target / name).symlink_to(program)
+    return target
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return a percentile by rank."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+def row(name: str, values: Sequence[float]) -> dict[str, object]:
+    """Return one line of the table."""
+    return {
+        "what": name, "n": len(values), "p50": round(percentile(values, 0.5), 3),
+        "p90": round(percentile(values, 0.9), 3), "p99": round(percentile(values, 0.99), 3),
+        "min": round(min(values), 3),
+    }  # fmt: skip
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="make bench NAME=cni", description=__doc__)
+    parser.add_argument("--pods", type=int, default=20, help="pods per round")
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--burst", type=int, default=200, help="pods at once; 0 for none")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure, print the table, and the summary as the last line."""
+    options = parse()
+    spaces = netns.Namespaces()
+    with tempfile.TemporaryDirectory(prefix="bcni-", dir="/tmp") as name:
+        folder = pathlib.Path(name)
+        started = processes.Processes(folder / "logs")
+        try:
+            measure(options, folder, spaces, started)
+        finally:
+            started.close()
+            spaces.close()
+
+
+def measure(
+    options: argparse.Namespace, folder: pathlib.Path, spaces: netns.Namespaces,
+    started: processes.Processes,
+) -> None:  # fmt: skip
+    """Run every round and print what came out."""
+    host = spaces.make("node")
+    daemon = cnidaemon.Daemon(started, host, folder / "d")
+    process = daemon.start()
+    idle, _ = measuring.memory(process.pid)
+    harness = Harness(folder, host)
+    ours = Side("bitts", daemon.plugins, configure(folder, "ours", "br-a", "10.90.0.0/16"), harness)
+    config = configure(folder, "theirs", "br-b", "10.91.0.0/16")
+    theirs = Side("go", peer_plugins(folder), config, harness)
+    pods = [spaces.make(f"p{number}") for number in range(max(options.pods, options.burst))]
+    floor: list[float] = []
+    before = measuring.cpu_seconds(process.pid)
+    for number in range(options.rounds):
+        for side in (theirs, ours):
+            side.round(pods[: options.pods])
+        first = number * options.pods
+        floor += [harness.run(f"F {pod} {first + i}") for i, pod in enumerate(pods[: options.pods])]
+    cpu = (measuring.cpu_seconds(process.pid) - before) / (options.rounds * options.pods)
+    bursts = {side.name: burst(side, pods[: options.burst]) for side in (theirs, ours)}
+    loaded, _ = measuring.memory(process.pid)
+    harness.close()
+    report(ours.figures, theirs.figures, floor, bursts, {"idle": idle, "after": loaded}, cpu)
+
+
+def burst(side: Side, pods: Sequence[str]) -> tuple[float, float]:
+    """Attach and detach many pods at once; returns both wall times."""
+    if not pods:
+        return 1.0, 1.0
+    walls = []
+    for command in ("ADD", "DEL"):
+        lines = [side.line(command, pod, number) for number, pod in enumerate(pods)]
+        wall, failed = side.harness.burst(lines)
+        if failed:
+            raise AssertionError(f"{side.name}: {failed} of {len(pods)} failed")
+        walls.append(wall)
+    return walls[0], walls[1]
+
+
+def report(
+    ours: Figures, theirs: Figures, floor: Sequence[float],
+    bursts: dict[str, tuple[float, float]], memory: dict[str, float], cpu: float,
+) -> None:  # fmt: skip
+    """Print the table and the last line."""
+    rows = [
+        row("ADD go", theirs.add), row("ADD bitts", ours.add), row("DEL go", theirs.delete),
+        row("DEL bitts", ours.delete), row("floor", floor),
+    ]  # fmt: skip
+    measuring.print_result("CNI, milliseconds", rows)
+    print(f"bursts (wall ADD, DEL): {bursts}")
+
+    def ratio(mine: Sequence[float], other: Sequence[float]) -> float:
+        return round(statistics.median(mine) / statistics.median(other), 4)
+
+    measuring.print_summary(
+        {
+            "add_ratio": ratio(ours.add, theirs.add),
+            "del_ratio": ratio(ours.delete, theirs.delete),
+            "burst_ratio": round(bursts["bitts"][0] / bursts["go"][0], 4),
+            "burst_del_ratio": round(bursts["bitts"][1] / bursts["go"][1], 4),
+            "floor_ratio": ratio(ours.add, floor),
+            "add_ms": round(statistics.median(ours.add), 3),
+            "del_ms": round(statistics.median(ours.delete), 3),
+            "floor_ms": round(statistics.median(floor), 3),
+            "cpu_ms": round(cpu * 1000, 2),
+            "rss_mb": memory["idle"],
+            "rss_after_mb": memory["after"],
+        }
+    )
+
+
+if __name__ == "__main__":
+    main()

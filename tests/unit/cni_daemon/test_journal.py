@@ -1,0 +1,195 @@
+"""The journal: what is written is there after a crash, whatever the last bytes were."""
+
+import ipaddress
+import pathlib
+import resource
+import signal
+from collections.abc import Iterator
+
+import pytest
+from bitts.net.links import Change, End
+from bitts.net.nftables import Container, Element, Goto
+from bitts.net.routes import Route
+from cni_daemon import operations as op
+from cni_daemon import records
+from cni_daemon.journal import Journal
+from cni_daemon.records import Entry, Key, Phase, RecordError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+UNDO: tuple[op.Simple, ...] = (
+    op.ReleaseAddresses("/var/lib/cni/networks/n", "c1", "eth0"),
+    op.DeleteLink("host", "veth1", 77),
+    op.RemoveElements(Container("t", "m"), (Element(b"\n\0\0\5"),)),
+    op.RemoveRoute("host", Route(ipaddress.ip_network("10.0.0.5/32"), None, 7, source=None)),
+    op.SetSysctl("pod", "ipv4/conf/eth0/rp_filter", "1", is_optional=True),
+    op.ChangeLink("pod", Change(cleared=1, mac="02:00:00:00:00:01"), name="lo"),
+    op.RemoveAddress("host", 7, ipaddress.ip_interface("fd00::1/64")),
+    op.RunDelegate("dhcp", "{}", (("CNI_COMMAND", "DEL"), ("CNI_PATH", "/x"))),
+    op.MakeVeth(End("a", 1, ""), End("b", 2, ""), 1400, 3),
+    op.AddElements(Container("t", "v"), (Element(b"a", Goto("c")), Element(b"b", b"x"))),
+    op.AddRoute("pod", Route(ipaddress.ip_network("::/0"), ipaddress.ip_address("fd00::1"))),
+)
+
+
+def key(number: int = 1, step: str = "bridge#aa") -> Key:
+    return Key("net", f"c{number}", "eth0", step)
+
+
+def entry(number: int = 1, phase: Phase = Phase.BEGUN) -> Entry:
+    return Entry(key(number), phase, "ab" * 16, "/run/netns/x", (4, 5), UNDO[:2])
+
+
+@pytest.mark.parametrize("operation", UNDO, ids=lambda each: type(each).__name__)
+def test_operations_survive_being_written(operation: op.Simple) -> None:
+    line = records.seal({"x": op.encode(operation)})
+    assert op.decode(records.unseal(line)["x"]) == operation
+
+
+@pytest.mark.parametrize(
+    "document",
+    [None, [], ["Nothing", {}], ["DeleteLink", {}], ["DeleteLink", {"place": 1, "name": "x"}],
+     ["DeleteLink", {"place": "host", "name": "x", "colour": 1}], ["AddRoute", {"place": "pod"}]],
+)  # fmt: skip
+def test_a_document_that_is_no_operation_is_refused(document: object) -> None:
+    with pytest.raises(op.CodecError):
+        op.decode(document)
+
+
+def test_entries_survive_in_every_phase(tmp_path: pathlib.Path) -> None:
+    journal = Journal(tmp_path, "boot")
+    journal.load()
+    for number in range(1, 5):
+        journal.begin(entry(number))
+    for number in (2, 3, 4):
+        journal.plan(entry(number))
+    for number in (3, 4):
+        journal.done(key(number), {"cniVersion": "1.0.0"})
+    journal.leave(key(4))
+    for _ in range(2):  # the second time it is read from the file written anew
+        journal.close()
+        journal = Journal(tmp_path, "boot")
+        loaded = journal.load()
+        assert [each.phase for each in loaded.entries.values()] == [
+            Phase.BEGUN, Phase.PLANNED, Phase.DONE, Phase.LEAVING,
+        ]  # fmt: skip
+        assert all(each.undo == UNDO[:2] for each in loaded.entries.values())
+        assert loaded.entries[key(3)].result == {"cniVersion": "1.0.0"}
+        assert loaded.entries[key(1)].identity == (4, 5)
+        assert (loaded.is_from_this_boot, loaded.damaged) == (True, ())
+    journal.gone(key(1))
+    assert journal.entry(key(1)) is None
+    journal.close()
+
+
+def test_another_boot_is_noticed(tmp_path: pathlib.Path) -> None:
+    journal = Journal(tmp_path, "one")
+    journal.load()
+    journal.begin(entry())
+    journal.close()
+    again = Journal(tmp_path, "two")
+    loaded = again.load()
+    again.close()
+    assert not loaded.is_from_this_boot
+    assert len(loaded.entries) == 1
+
+
+def test_a_changed_configuration_still_finds_its_entry(tmp_path: pathlib.Path) -> None:
+    journal = Journal(tmp_path, "boot")
+    journal.load()
+    journal.begin(entry())
+    found = journal.find(key(step="bridge#bb"))
+    assert found is not None
+    assert found.key == key()
+    assert journal.find(key(step="ptp#aa")) is None
+    journal.close()
+
+
+def test_damage_is_told_and_costs_only_its_line(tmp_path: pathlib.Path) -> None:
+    journal = Journal(tmp_path, "boot")
+    journal.load()
+    for number in (1, 2, 3):
+        journal.begin(entry(number))
+    journal.close()
+    path = tmp_path / "journal"
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[2] = lines[2].replace(b"c2", b"cX")
+    lines.insert(3, records.seal({"r": "future", "k": ["a", "b", "c", "d"]}))
+    path.write_bytes(b"".join(lines))
+    again = Journal(tmp_path, "boot")
+    loaded = again.load()
+    again.close()
+    assert set(loaded.entries) == {key(1), key(3)}
+    assert len(loaded.damaged) == 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(cut=st.integers(0, 2000))
+def test_any_torn_tail_is_dropped(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
+    folder = tmp_path_factory.mktemp("journal")
+    journal = Journal(folder, "boot")
+    journal.load()
+    journal.begin(entry(1))
+    journal.plan(entry(1))
+    journal.begin(entry(2))
+    journal.close()
+    data = (folder / "journal").read_bytes()
+    (folder / "journal").write_bytes(data[: max(0, len(data) - cut)])
+    again = Journal(folder, "boot")
+    loaded = again.load()
+    assert loaded.damaged == ()
+    assert set(loaded.entries) <= {key(1), key(2)}
+    again.begin(entry(3))
+    again.close()
+
+
+@pytest.fixture
+def small_files() -> Iterator[None]:
+    """No file may grow: what a full disk looks like to a program, near enough."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_what_cannot_be_written_is_not_done_and_the_rest_stays(
+    tmp_path: pathlib.Path, small_files: None
+) -> None:
+    journal = Journal(tmp_path, "boot")
+    journal.load()
+    journal.begin(entry(1))
+    size = (tmp_path / "journal").stat().st_size
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 40, limits[1]))
+    with pytest.raises(OSError, match=r"space|large"):
+        journal.begin(entry(2))
+    assert (tmp_path / "journal").stat().st_size == size
+    assert journal.entry(key(2)) is None
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    journal.begin(entry(3))
+    journal.close()
+    again = Journal(tmp_path, "boot")
+    assert set(again.load().entries) == {key(1), key(3)}
+    again.close()
+
+
+def test_a_long_life_does_not_grow_the_file(tmp_path: pathlib.Path) -> None:
+    journal = Journal(tmp_path, "boot")
+    journal.load()
+    journal.begin(entry(0))
+    for _ in range(3000):
+        journal.begin(entry(1))
+        journal.gone(key(1))
+    assert (tmp_path / "journal").stat().st_size < 1_500_000
+    journal.close()
+    again = Journal(tmp_path, "boot")
+    assert set(again.load().entries) == {key(0)}
+    again.close()
+
+
+@settings(max_examples=150)
+@given(st.binary(max_size=60))
+def test_any_line_is_read_or_refused(line: bytes) -> None:
+    with pytest.raises(RecordError):
+        records.unseal(line + b"!")
