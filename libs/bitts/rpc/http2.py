@@ -228,7 +228,11 @@ class Link(grpclib.protocol.H2Protocol):
         await self.connection.write_ready.wait()
         if self.is_lost or not self.is_open:
             raise BrokenError("the connection is closed")
-        stream_id = self.h2.get_next_available_stream_id()
+        try:
+            stream_id = self.h2.get_next_available_stream_id()
+        except h2.exceptions.NoAvailableStreamIDError:  # after 2**30 calls: begin anew
+            self.end(goodbye=True)
+            raise BrokenError("the connection has no more stream numbers") from None
         self.h2.send_headers(stream_id, headers)
         stream.init_stream(stream_id, self.connection)
         release = self.processor.register(stream)

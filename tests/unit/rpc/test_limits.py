@@ -102,3 +102,14 @@ async def test_a_reader_that_stops_reading_does_not_fill_memory(
     await waiting.until(lambda: h2.outbound_flow_control_window == 0, "the window is used up")
     await replies.aclose()
     await asyncio.wait_for(sample.cancelled.wait(), 5.0)
+
+
+async def test_a_connection_that_has_used_up_its_numbers_is_replaced(
+    client: channel.Channel,
+) -> None:
+    assert client._link is not None
+    client._link.h2.highest_outbound_stream_id = 2**31 - 1
+    with pytest.raises(RpcError, match="no more stream numbers") as caught:
+        await grow(client, 1)
+    assert caught.value.code is Code.UNAVAILABLE
+    assert await grow(client, 1) == 1
