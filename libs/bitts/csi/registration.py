@@ -105,10 +105,26 @@ def socket_path(directory: str, driver_name: str) -> str:
     return str(pathlib.Path(directory) / f"{driver_name}-reg.sock")
 
 
-async def get_info(path: str, *, timeout: float = GET_INFO_TIMEOUT) -> PluginInfo:
+class Inquiry:
+    """Asks the plugin at ``path`` who it is, again and again over one connection."""
+
+    def __init__(self, path: str) -> None:
+        self._channel = channel.Channel(path)
+
+    async def get_info(self, *, timeout: float = GET_INFO_TIMEOUT) -> PluginInfo:
+        """Ask, within ``timeout`` seconds; raises RpcError."""
+        stub = wire.RegistrationStub(self._channel)
+        return await stub.get_info(wire.InfoRequest(), timeout=timeout)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._channel.close()
+
+
+async def get_info(path: str) -> PluginInfo:
     """Ask the plugin at ``path`` who it is, as the kubelet does; raises RpcError."""
     async with _plugin(path) as stub:
-        return await stub.get_info(wire.InfoRequest(), timeout=timeout)
+        return await stub.get_info(wire.InfoRequest(), timeout=GET_INFO_TIMEOUT)
 
 
 async def notify(path: str, registered: bool, error: str = "") -> None:  # noqa: FBT001  # the protocol's own pair

@@ -16,7 +16,12 @@ def main() -> int:
 
     from livenessprobe import app
 
-    return process.run(lambda running: app.main(running, chosen), names.PROGRAM, use_uvloop=False)
+    return process.run(
+        lambda running: app.main(running, chosen),
+        names.PROGRAM,
+        use_uvloop=False,
+        collections=process.OFTEN,
+    )
 
 
 if __name__ == "__main__":

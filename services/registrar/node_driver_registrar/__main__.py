@@ -18,7 +18,12 @@ def main() -> int:
 
     from node_driver_registrar import app
 
-    return process.run(lambda running: app.main(running, chosen), names.PROGRAM, use_uvloop=False)
+    return process.run(
+        lambda running: app.main(running, chosen),
+        names.PROGRAM,
+        use_uvloop=False,
+        collections=process.OFTEN,
+    )
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ async def main(running: Process, options: Options) -> None:
         if options.http.endpoint:
             listener = registrar.health.listener(registrar.ledger)
             await listener.start()
+            stack.push_async_callback(registrar.health.close)
             stack.push_async_callback(listener.stop)
         stack.push_async_callback((await registrar.introspect()).stop, 0.5)
         # Whichever way this ends, the kubelet must not find a socket that nobody answers at.

@@ -16,7 +16,7 @@ from bitts.core.ledger import Ledger
 from bitts.csi import registration
 from bitts.rpc.codes import RpcError
 
-from node_driver_registrar import names
+from node_driver_registrar import following, names
 from node_driver_registrar.following import Follower
 from node_driver_registrar.model import Offered, Word
 from node_driver_registrar.offering import Offering
@@ -30,6 +30,8 @@ class Health:
         self._options = options
         self._follower = follower
         self._offering = offering
+        self._inquiry: registration.Inquiry | None = None
+        self._asked: tuple[str, following.Stamp | None] = ("", None)
 
     def listener(self, ledger: Ledger) -> httplistener.Listener:
         """Return the listener, not yet started."""
@@ -52,15 +54,14 @@ class Health:
         if reply is not None:
             return reply
         try:
-            async with asyncio.timeout(2 * self._options.timeout):
-                info = await registration.get_info(path, timeout=self._options.timeout)
+            info = await self._ask(path)
             if info.name != driver.name:
                 text = f"{path} registers {info.name}, not {driver.name}\n"
                 return Reply(text, status=500)
             if self._options.http.probes_driver:
                 await self._follower.probe()
-        except (RpcError, TimeoutError) as error:
-            return Reply(f"{str(error) or f'{path} does not answer'}\n", status=500)
+        except RpcError as error:
+            return Reply(f"{error}\n", status=500)
         return Reply("ok")
 
     async def ready(self, query: Mapping[str, str]) -> Reply:
@@ -71,6 +72,27 @@ class Health:
     def is_ready(self) -> bool:
         """As ``ready``, for the gRPC health service."""
         return not unready(self._offering.offered)
+
+    async def close(self) -> None:
+        """Close the connection that checks use."""
+        inquiry, self._inquiry = self._inquiry, None
+        if inquiry is not None:
+            await inquiry.close()
+
+    async def _ask(self, path: str) -> registration.PluginInfo:
+        """Ask what stands at ``path`` now, over the same connection while that stays."""
+        target = (path, await asyncio.to_thread(following.stamp, path))
+        inquiry = self._inquiry
+        if inquiry is None or target != self._asked:
+            former = inquiry
+            self._inquiry = inquiry = registration.Inquiry(path)
+            self._asked = target
+            if former is not None:
+                await former.close()
+        try:
+            return await inquiry.get_info(timeout=self._options.timeout)
+        except RpcError as error:
+            raise RpcError(error.code, f"{path}: {error.message}") from error
 
 
 def unready(offered: Offered | None) -> str:

@@ -54,6 +54,7 @@ class Bench:
 async def bench(short_dir: pathlib.Path) -> AsyncIterator[Bench]:
     made = Bench(short_dir)
     yield made
+    await made.health.close()
     await made.offering.withdraw()
 
 
@@ -134,8 +135,11 @@ async def test_health_is_that_of_the_socket(bench: Bench) -> None:
     await asyncio.to_thread(bench.path.touch)
     assert await bench.healthy() == (500, f"{bench.path} is no socket\n")
     await asyncio.to_thread(bench.path.unlink)
-    await bench.offering.perform(OFFER, SEEN)
-    assert await bench.healthy() == (200, "ok")
+    for _ in range(2):  # an offer anew is asked anew
+        await bench.offering.perform(OFFER, SEEN)
+        assert await bench.healthy() == (200, "ok")
+        assert await bench.healthy() == (200, "ok")
+        await bench.offering.withdraw()
 
 
 async def test_a_stranger_s_socket_is_not_healthy(bench: Bench) -> None:
@@ -171,4 +175,5 @@ async def test_the_driver_is_probed_if_asked_for(short_dir: pathlib.Path) -> Non
         )
         task.cancel()
         await asyncio.wait([task])
+    await bench.health.close()
     await bench.offering.withdraw()
