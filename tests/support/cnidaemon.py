@@ -1,5 +1,6 @@
 """The CNI daemon in a namespace that plays the node, called through its shim as runtimes do."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -44,8 +45,9 @@ class Running:
     def __init__(self, popen: "subprocess.Popen[str]", config: Mapping[str, Any] | str) -> None:
         self._popen = popen
         assert popen.stdin is not None
-        popen.stdin.write(config if isinstance(config, str) else json.dumps(config))
-        popen.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # it refuses to read on: it will say why
+            popen.stdin.write(config if isinstance(config, str) else json.dumps(config))
+            popen.stdin.close()
         popen.stdin = None
 
     def __call__(self) -> Outcome:
@@ -93,6 +95,13 @@ def begin(
         env=variables,
     )
     return Running(popen, config)
+
+
+def execute(
+    program: pathlib.Path | str, command: str, config: Mapping[str, Any] | str, **about: Any
+) -> Outcome:
+    """Run a plugin program as a runtime would, to its end; ``about`` as for ``begin``."""
+    return begin(program, command, config, **about)()
 
 
 class Daemon:
