@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from bitts.core import backoff, ledger, logs
-from bitts.csi import calllog, v1
+from bitts.csi import calllog, identity
 from bitts.rpc import calls, channel
 from bitts.rpc.codes import RpcError
 
@@ -61,9 +61,9 @@ class Checker:
         while not self.history.is_known:
             try:
                 await self._channel.connect(None, report=self._obstructed)
-                identity = v1.IdentityStub(self._channel)
-                request = v1.GetPluginInfoRequest()
-                reply = await identity.get_plugin_info(request, timeout=self._timeout)
+                stub = identity.IdentityStub(self._channel)
+                request = identity.GetPluginInfoRequest()
+                reply = await stub.get_plugin_info(request, timeout=self._timeout)
             except RpcError as error:
                 self._obstructed(error.message)
                 await asyncio.sleep(backoff.delay(failures, PAUSE_START, PAUSE_MAX))
@@ -103,9 +103,9 @@ class Checker:
         try:
             if not self._channel.is_connected:
                 await self._channel.connect(self._timeout)
-            identity = v1.IdentityStub(self._channel)
+            stub = identity.IdentityStub(self._channel)
             left = max(end - time.monotonic(), 0.001)
-            reply = await identity.probe(v1.ProbeRequest(), timeout=left)
+            reply = await stub.probe(identity.ProbeRequest(), timeout=left)
         except RpcError as error:
             problem = str(error)
         else:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from bitts.core import backoff, logs
 from bitts.core.process import ExitError
-from bitts.csi import calllog, v1
+from bitts.csi import calllog, identity
 from bitts.rpc import channel
 from bitts.rpc.codes import Code, RpcError
 
@@ -91,8 +91,9 @@ class Follower:
         await self._until_gone(opened.path, after, lost)
 
     async def _name(self, opened: channel.Channel) -> str:
-        identity = v1.IdentityStub(opened)
-        reply = await identity.get_plugin_info(v1.GetPluginInfoRequest(), timeout=self._timeout)
+        stub = identity.IdentityStub(opened)
+        request = identity.GetPluginInfoRequest()
+        reply = await stub.get_plugin_info(request, timeout=self._timeout)
         problem = name_problem(reply.name)
         if problem:
             raise ExitError(1, f"GetPluginInfo of {self._address}: {problem}")
@@ -113,7 +114,8 @@ class Follower:
     async def _is_ready(self, opened: channel.Channel) -> bool:
         """Probe; raises RpcError if the driver does not answer."""
         try:
-            reply = await v1.IdentityStub(opened).probe(v1.ProbeRequest(), timeout=self._timeout)
+            stub = identity.IdentityStub(opened)
+            reply = await stub.probe(identity.ProbeRequest(), timeout=self._timeout)
         except RpcError as error:
             if error.code is Code.UNIMPLEMENTED:
                 return True

@@ -3,7 +3,7 @@
 import pathlib
 import subprocess
 
-from bitts.csi import v1
+from bitts.csi import identity, v1
 from bitts.csi._generated import secret_fields
 from support import generator
 
@@ -17,6 +17,11 @@ def test_generated_code_is_current(tmp_path: pathlib.Path) -> None:
         made = {path.name: path.read_text() for path in (tmp_path / package).glob("*.py")}
         kept = (generator.ROOT / "libs" / "bitts" / package).glob("*.py")
         assert {path.name: path.read_text() for path in kept} == made, "run: make generate"
+
+
+def test_the_identity_service_stands_alone_and_is_that_of_all() -> None:
+    assert {"ProbeRequest", "BoolValue", "IdentityStub"} < set(identity.__all__) < set(v1.__all__)
+    assert all(getattr(v1, name) is getattr(identity, name) for name in identity.__all__)
 
 
 def test_every_secret_field_is_in_the_table_by_its_class() -> None:

@@ -130,6 +130,8 @@ from .message_pool import default_message_pool
 _COMPILER_VERSION = "0.10.1"
 betterproto2.check_compiler_version(_COMPILER_VERSION)
 
+from .identity import (BoolValue, GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse, GetPluginInfoRequest, GetPluginInfoResponse, PluginCapability, PluginCapabilityService, PluginCapabilityServiceType, PluginCapabilityVolumeExpansion, PluginCapabilityVolumeExpansionType, ProbeRequest, ProbeResponse)
+
 
 class BlockMetadataType(betterproto2.Enum):
     """
@@ -237,36 +239,6 @@ class NodeServiceCapabilityRpcType(betterproto2.Enum):
     """
 
 
-class PluginCapabilityServiceType(betterproto2.Enum):
-    """
-    Which service or rule.
-    """
-
-    UNKNOWN = 0
-
-    CONTROLLER_SERVICE = 1
-
-    VOLUME_ACCESSIBILITY_CONSTRAINTS = 2
-
-    GROUP_CONTROLLER_SERVICE = 3
-
-    SNAPSHOT_METADATA_SERVICE = 4
-
-    SNAPSHOT_ACCESSIBILITY_CONSTRAINTS = 5
-
-
-class PluginCapabilityVolumeExpansionType(betterproto2.Enum):
-    """
-    While published (ONLINE) or only while not (OFFLINE).
-    """
-
-    UNKNOWN = 0
-
-    ONLINE = 1
-
-    OFFLINE = 2
-
-
 class StorageHealthErrorType(betterproto2.Enum):
     """
     What is wrong with the storage behind a driver.
@@ -339,18 +311,6 @@ class BlockMetadata(betterproto2.Message):
 
 
 default_message_pool.register_message("csi.v1", "BlockMetadata", BlockMetadata)
-
-
-@dataclass(eq=False, repr=False)
-class BoolValue(betterproto2.Message):
-    """
-    A bool that can be absent.
-    """
-
-    value: "bool" = betterproto2.field(1, betterproto2.TYPE_BOOL)
-
-
-default_message_pool.register_message("csi.v1", "BoolValue", BoolValue)
 
 
 @dataclass(eq=False, repr=False)
@@ -1108,68 +1068,6 @@ default_message_pool.register_message(
 
 
 @dataclass(eq=False, repr=False)
-class GetPluginCapabilitiesRequest(betterproto2.Message):
-    """
-    Asks what the driver as a whole can do.
-    """
-
-    pass
-
-
-default_message_pool.register_message(
-    "csi.v1", "GetPluginCapabilitiesRequest", GetPluginCapabilitiesRequest
-)
-
-
-@dataclass(eq=False, repr=False)
-class GetPluginCapabilitiesResponse(betterproto2.Message):
-    """
-    What the driver as a whole can do.
-    """
-
-    capabilities: "list[PluginCapability]" = betterproto2.field(
-        1, betterproto2.TYPE_MESSAGE, repeated=True
-    )
-
-
-default_message_pool.register_message(
-    "csi.v1", "GetPluginCapabilitiesResponse", GetPluginCapabilitiesResponse
-)
-
-
-@dataclass(eq=False, repr=False)
-class GetPluginInfoRequest(betterproto2.Message):
-    """
-    Asks for name and version; it has no fields.
-    """
-
-    pass
-
-
-default_message_pool.register_message("csi.v1", "GetPluginInfoRequest", GetPluginInfoRequest)
-
-
-@dataclass(eq=False, repr=False)
-class GetPluginInfoResponse(betterproto2.Message):
-    """
-    The driver's unique name (at most 63 characters, like a DNS domain), version and free facts.
-    """
-
-    name: "str" = betterproto2.field(1, betterproto2.TYPE_STRING)
-
-    vendor_version: "str" = betterproto2.field(2, betterproto2.TYPE_STRING)
-
-    manifest: "dict[str, str]" = betterproto2.field(
-        3,
-        betterproto2.TYPE_MAP,
-        map_meta=betterproto2.map_meta(betterproto2.TYPE_STRING, betterproto2.TYPE_STRING),
-    )
-
-
-default_message_pool.register_message("csi.v1", "GetPluginInfoResponse", GetPluginInfoResponse)
-
-
-@dataclass(eq=False, repr=False)
 class GetSnapshotRequest(betterproto2.Message):
     """
     Asks about one snapshot.
@@ -1877,81 +1775,6 @@ default_message_pool.register_message(
 
 
 @dataclass(eq=False, repr=False)
-class PluginCapability(betterproto2.Message):
-    """
-    One ability of the driver as a whole.
-
-    Oneofs:
-        - type:
-    """
-
-    service: "PluginCapabilityService | None" = betterproto2.field(
-        1, betterproto2.TYPE_MESSAGE, optional=True, group="type"
-    )
-
-    volume_expansion: "PluginCapabilityVolumeExpansion | None" = betterproto2.field(
-        2, betterproto2.TYPE_MESSAGE, optional=True, group="type"
-    )
-
-
-default_message_pool.register_message("csi.v1", "PluginCapability", PluginCapability)
-
-
-@dataclass(eq=False, repr=False)
-class PluginCapabilityService(betterproto2.Message):
-    """
-    A service it serves, or a rule that the orchestrator must follow.
-    """
-
-    type: "PluginCapabilityServiceType" = betterproto2.field(
-        1, betterproto2.TYPE_ENUM, default_factory=lambda: PluginCapabilityServiceType(0)
-    )
-
-
-default_message_pool.register_message("csi.v1", "PluginCapability.Service", PluginCapabilityService)
-
-
-@dataclass(eq=False, repr=False)
-class PluginCapabilityVolumeExpansion(betterproto2.Message):
-    """
-    When volumes may grow.
-    """
-
-    type: "PluginCapabilityVolumeExpansionType" = betterproto2.field(
-        1, betterproto2.TYPE_ENUM, default_factory=lambda: PluginCapabilityVolumeExpansionType(0)
-    )
-
-
-default_message_pool.register_message(
-    "csi.v1", "PluginCapability.VolumeExpansion", PluginCapabilityVolumeExpansion
-)
-
-
-@dataclass(eq=False, repr=False)
-class ProbeRequest(betterproto2.Message):
-    """
-    Asks whether the driver can work; it has no fields.
-    """
-
-    pass
-
-
-default_message_pool.register_message("csi.v1", "ProbeRequest", ProbeRequest)
-
-
-@dataclass(eq=False, repr=False)
-class ProbeResponse(betterproto2.Message):
-    """
-    Whether the driver can work now. Absent means ready.
-    """
-
-    ready: "BoolValue | None" = betterproto2.field(1, betterproto2.TYPE_MESSAGE, optional=True)
-
-
-default_message_pool.register_message("csi.v1", "ProbeResponse", ProbeResponse)
-
-
-@dataclass(eq=False, repr=False)
 class Snapshot(betterproto2.Message):
     """
     A snapshot as its driver describes it.
@@ -2389,58 +2212,17 @@ class VolumeUsage(betterproto2.Message):
 default_message_pool.register_message("csi.v1", "VolumeUsage", VolumeUsage)
 
 
+from .identity import IdentityBase, IdentityStub
+
+__all__ += ("IdentityStub", "IdentityBase")
+
+
 # ruff: noqa: E402
 from collections.abc import AsyncGenerator, AsyncIterator
 
 from bitts.rpc import services, stubs
 
-__all__ += ("IdentityStub", "IdentityBase", "ControllerStub", "ControllerBase", "GroupControllerStub", "GroupControllerBase", "SnapshotMetadataStub", "SnapshotMetadataBase", "NodeStub", "NodeBase",)
-
-
-class IdentityStub(stubs.Stub):
-    """Calls of csi.v1.Identity; each has a deadline in seconds."""
-
-    async def get_plugin_info(
-        self, request: GetPluginInfoRequest, *, timeout: float
-    ) -> GetPluginInfoResponse:
-        """Call GetPluginInfo; raises RpcError."""
-        return await self._caller.unary("/csi.v1.Identity/GetPluginInfo", request, GetPluginInfoResponse, timeout=timeout)
-
-    async def get_plugin_capabilities(
-        self, request: GetPluginCapabilitiesRequest, *, timeout: float
-    ) -> GetPluginCapabilitiesResponse:
-        """Call GetPluginCapabilities; raises RpcError."""
-        return await self._caller.unary("/csi.v1.Identity/GetPluginCapabilities", request, GetPluginCapabilitiesResponse, timeout=timeout)
-
-    async def probe(
-        self, request: ProbeRequest, *, timeout: float
-    ) -> ProbeResponse:
-        """Call Probe; raises RpcError."""
-        return await self._caller.unary("/csi.v1.Identity/Probe", request, ProbeResponse, timeout=timeout)
-
-
-class IdentityBase(services.Service):
-    """What a server of csi.v1.Identity answers; override what is served."""
-
-    async def get_plugin_info(self, request: GetPluginInfoRequest) -> GetPluginInfoResponse:
-        """Answer GetPluginInfo."""
-        raise services.unimplemented("/csi.v1.Identity/GetPluginInfo")
-
-    async def get_plugin_capabilities(self, request: GetPluginCapabilitiesRequest) -> GetPluginCapabilitiesResponse:
-        """Answer GetPluginCapabilities."""
-        raise services.unimplemented("/csi.v1.Identity/GetPluginCapabilities")
-
-    async def probe(self, request: ProbeRequest) -> ProbeResponse:
-        """Answer Probe."""
-        raise services.unimplemented("/csi.v1.Identity/Probe")
-
-    def rpc_methods(self) -> tuple[services.Method, ...]:
-        """List the methods for a server."""
-        return (
-            services.Method("/csi.v1.Identity/GetPluginInfo", GetPluginInfoRequest, self.get_plugin_info, is_streaming=False),
-            services.Method("/csi.v1.Identity/GetPluginCapabilities", GetPluginCapabilitiesRequest, self.get_plugin_capabilities, is_streaming=False),
-            services.Method("/csi.v1.Identity/Probe", ProbeRequest, self.probe, is_streaming=False),
-        )
+__all__ += ("ControllerStub", "ControllerBase", "GroupControllerStub", "GroupControllerBase", "SnapshotMetadataStub", "SnapshotMetadataBase", "NodeStub", "NodeBase",)
 
 
 class ControllerStub(stubs.Stub):
