@@ -1,7 +1,7 @@
 """A small HTTP/1.1 listener for processes that answer little: health checks and a scrape.
 
 aiohttp costs 12 MB and a seventh of a second, more than all the rest of a node-side helper
-(docs/decisions/0010). What kubelets, load balancers, Prometheus and curl need of HTTP is short:
+(docs/decisions/0012). What kubelets, load balancers, Prometheus and curl need of HTTP is short:
 read a request's head, answer with a length, keep the connection if wanted. Whatever is beyond
 that is refused and closes the connection.
 
