@@ -179,6 +179,19 @@ async def test_claims_are_shown_and_described(kubectl: Kubectl) -> None:
     await kubectl("delete", "storageclass", name)
 
 
+async def test_mistakes_in_a_manifest_are_named(kubectl: Kubectl) -> None:
+    name = kubectl.cluster.namespace
+    made, _, claim = (CLAIMS % {"name": name}).partition("---")
+    complaint = await kubectl.apply(made + "parameters: {replicas: 3}", fails=True)
+    words = "cannot unmarshal number into Go struct field StorageClass.parameters[replicas]"
+    assert words in complaint
+    complaint = await kubectl.apply(claim.replace("[ReadWriteOnce]", "ReadWriteOnce"), fails=True)
+    assert "PersistentVolumeClaimSpec.spec.accessModes of type []string" in complaint
+    complaint = await kubectl.apply(claim.replace("storageClassName", "storageClass"), fails=True)
+    assert 'strict decoding error: unknown field "spec.storageClass"' in complaint
+    assert await kubectl("get", "pvc", "-o", "name") == ""
+
+
 async def test_events_are_listed_for_an_object(kubectl: Kubectl) -> None:
     await kubectl.apply(CONFIG)
     namespace = kubectl.cluster.namespace

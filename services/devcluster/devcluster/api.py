@@ -19,6 +19,7 @@ from devcluster import (
     metadata,
     patching,
     selectors,
+    shapes,
     validation,
 )
 from devcluster.metadata import DeleteOptions
@@ -63,9 +64,7 @@ class Api:
         self, resource: Resource, obj: Object, namespace: str = "", *, manager: str = "devcluster"
     ) -> Object:
         """Create an object; raises ApiError 409 AlreadyExists, 422 Invalid, 403, 404."""
-        copy: Object = decode(encode(obj))
-        within = namespace or (copy.get("metadata") or {}).get("namespace", "")
-        return self.insert(resource, copy, within, manager=manager).value
+        return self.insert(resource, decode(encode(obj)), namespace, manager=manager).value
 
     def patch(
         self,
@@ -129,9 +128,14 @@ class Api:
         *,
         manager: str,
         dry_run: bool = False,
+        strict: bool = False,
     ) -> Stored:
-        """Create from a value that nobody else holds."""
-        obj = metadata.begin(resource, obj, namespace)
+        """Create from a value that nobody else holds; ``strict`` refuses unknown fields."""
+        self._conform(resource, obj, strict=strict)
+        if resource.namespaced:
+            namespace = namespace or obj.get("metadata", {}).get("namespace", "")
+        objects = self.collection(resource).objects
+        obj = metadata.begin(resource, obj, namespace, lambda name: (namespace, name) in objects)
         with _wrong_types_refused(resource):
             admission.before_create(self, resource, obj)
             if resource.custom:
@@ -165,15 +169,18 @@ class Api:
         subresource: str = "",
         manager: str,
         dry_run: bool = False,
+        strict: bool = False,
     ) -> Stored:
         """Change an object; ``transform`` gets the old value and returns a new one.
 
         A resourceVersion or uid in the result is a precondition. Without a manager the
-        transform has seen to managedFields itself.
+        transform has seen to managedFields itself. ``strict`` refuses unknown fields.
         """
         old = self.require(resource, key)
         with _wrong_types_refused(resource):
-            new = self._changed_value(resource, old, transform, subresource)
+            new: Object = decode(encode(transform(old.value)))
+            self._conform(resource, new, strict=strict)
+            new = self._changed_value(resource, old, new, subresource)
             if new == old.value:
                 return old
             if manager and "managedFields" in new["metadata"]:
@@ -193,10 +200,14 @@ class Api:
             return self._committed(resource, self.store.remove(collection, key, new))
         return self._committed(resource, self.store.put(collection, key, new))
 
+    def _conform(self, resource: Resource, obj: Object, *, strict: bool) -> None:
+        unknown = shapes.conform(resource, obj)
+        if strict:
+            shapes.refuse_unknown(resource, unknown)
+
     def _changed_value(
-        self, resource: Resource, old: Stored, transform: Transform, subresource: str
+        self, resource: Resource, old: Stored, new: Object, subresource: str
     ) -> Object:
-        new: Object = decode(encode(transform(old.value)))
         self._check_identity(resource, old, new)
         new = metadata.carry_over(resource, old.value, new, subresource)
         if resource.custom:
@@ -205,9 +216,16 @@ class Api:
         return new
 
     def apply(
-        self, resource: Resource, key: Key, request: apply.Applied, *, dry_run: bool = False
+        self,
+        resource: Resource,
+        key: Key,
+        request: apply.Applied,
+        *,
+        dry_run: bool = False,
+        strict: bool = False,
     ) -> tuple[Stored, bool]:
         """Apply a configuration; returns the object and whether it is new. Raises 409, 422."""
+        self._conform(resource, request.patch, strict=strict)
         old = self.collection(resource).objects.get(key)
         now = metadata.now()
         if old is None and not request.subresource:

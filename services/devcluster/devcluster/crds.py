@@ -91,10 +91,24 @@ def check_definition(crd: Object) -> collections.abc.Iterator[Cause]:
         why = "must have exactly one version marked as storage version"
         yield errors.invalid_value("spec.versions", [v.get("name") for v in versions], why)
     for index, version in enumerate(versions):
+        yield from _check_version(version, f"spec.versions[{index}]")
         schema = (version.get("schema") or {}).get("openAPIV3Schema")
         if not schema:
             path = f"spec.versions[{index}].schema.openAPIV3Schema"
             yield errors.required(path, "schemas are required")
+
+
+def _check_version(version: Object, path: str) -> collections.abc.Iterator[Cause]:
+    if not version.get("name"):
+        yield errors.required(f"{path}.name")
+    for listed, wanted in (
+        ("additionalPrinterColumns", ("name", "type", "jsonPath")),
+        ("selectableFields", ("jsonPath",)),
+    ):
+        for index, one in enumerate(version.get(listed) or ()):
+            for name in wanted:
+                if not one.get(name):
+                    yield errors.required(f"{path}.{listed}[{index}].{name}")
 
 
 def admit(resource: Resource, obj: Object) -> Object:

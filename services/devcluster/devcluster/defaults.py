@@ -6,9 +6,6 @@ defaulting of the API types in Kubernetes 1.37.
 
 import base64
 import collections.abc
-from typing import Any
-
-from bitts.kube import quantity
 
 from devcluster import crds, metadata
 from devcluster.resources import Object, Resource
@@ -47,25 +44,9 @@ def _spec(obj: Object) -> Object:
     return spec
 
 
-def _amounts(where: Any, *names: str) -> None:
-    """Write quantities in their canonical form, as the server's decoder does."""
-    for name in names or tuple(where or ()):
-        value = where.get(name) if isinstance(where, dict) else None
-        if isinstance(value, str | int) and not isinstance(value, bool):
-            try:
-                where[name] = str(quantity.parse(str(value)))
-            except quantity.QuantityError:
-                continue  # validation tells
-
-
 def _claim(obj: Object) -> None:
     spec = _spec(obj)
     spec.setdefault("volumeMode", "Filesystem")
-    resources = spec.get("resources")
-    if isinstance(resources, dict):
-        _amounts(resources.get("requests"))
-        _amounts(resources.get("limits"))
-    _amounts((obj.get("status") or {}).get("capacity"))
     source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
     if source and not reference:
         spec["dataSourceRef"] = dict(source)
@@ -79,7 +60,6 @@ def _volume(obj: Object) -> None:
     spec = _spec(obj)
     spec.setdefault("persistentVolumeReclaimPolicy", "Retain")
     spec.setdefault("volumeMode", "Filesystem")
-    _amounts(spec.get("capacity"))
 
 
 def _storage_class(obj: Object) -> None:
@@ -104,10 +84,6 @@ def _node(obj: Object) -> None:
 
 def _csi_node(obj: Object) -> None:
     _spec(obj).setdefault("drivers", [])
-
-
-def _capacity(obj: Object) -> None:
-    _amounts(obj, "capacity", "maximumVolumeSize")
 
 
 def _pod(obj: Object) -> None:
@@ -162,7 +138,6 @@ _FILL: dict[str, Fill] = {
     "storageclasses": _storage_class,
     "csidrivers": _driver,
     "csinodes": _csi_node,
-    "csistoragecapacities": _capacity,
     "nodes": _node,
     "pods": _pod,
     "namespaces": _namespace,

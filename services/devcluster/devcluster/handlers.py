@@ -121,7 +121,12 @@ class Handlers:
         (obj.get("metadata") or {}).pop("managedFields", None)
         manager = _manager(call, body)
         stored = self._api.insert(
-            stored_as, obj, call.namespace, manager=manager, dry_run=call.dry_run
+            stored_as,
+            obj,
+            call.namespace,
+            manager=manager,
+            dry_run=call.dry_run,
+            strict=call.strict,
         )
         return Answer(self._shown(call, body, stored), 201)
 
@@ -181,6 +186,7 @@ class Handlers:
             subresource=call.subresource,
             manager=_manager(call, body),
             dry_run=call.dry_run,
+            strict=call.strict,
         )
         return Answer(self._shown(call, body, stored))
 
@@ -198,7 +204,11 @@ class Handlers:
             force=requests.is_true(call.query, "force"),
         )
         stored, is_new = self._api.apply(
-            self._api.registry.stored(call.resource), call.key, request, dry_run=call.dry_run
+            self._api.registry.stored(call.resource),
+            call.key,
+            request,
+            dry_run=call.dry_run,
+            strict=call.strict,
         )
         return Answer(self._shown(call, body, stored), 201 if is_new else 200)
 

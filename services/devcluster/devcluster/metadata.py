@@ -4,6 +4,7 @@ Pure functions over plain values. Source: API conventions, "Metadata" and "Spec 
 the graceful rules of pods follow the pod resource of Kubernetes 1.37.
 """
 
+import collections.abc
 import datetime as dt
 import random
 import re
@@ -33,7 +34,9 @@ _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _FIXED = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp",
           "deletionGracePeriodSeconds", "generateName", "selfLink")  # fmt: skip
 _WRITABLE = ("labels", "annotations", "managedFields", "ownerReferences", "finalizers")
+_OWNER = ("apiVersion", "kind", "name", "uid")
 _POD_GRACE = 30
+_THROWS = 8
 
 
 def now() -> str:
@@ -41,10 +44,17 @@ def now() -> str:
     return dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def begin(resource: Resource, obj: Object, namespace: str) -> Object:
-    """Give a new object its identity; ``obj`` is ours to change. Raises ApiError 400, 422."""
-    metadata = obj.get("metadata")
-    metadata = obj["metadata"] = dict(metadata) if isinstance(metadata, dict) else {}
+def begin(
+    resource: Resource,
+    obj: Object,
+    namespace: str,
+    is_taken: collections.abc.Callable[[str], bool] = lambda name: False,
+) -> Object:
+    """Give a new object its identity; ``obj`` is ours to change. Raises ApiError 400.
+
+    A generated name that ``is_taken`` is thrown again, as Kubernetes does, up to eight times.
+    """
+    metadata = obj.setdefault("metadata", {})
     if resource.namespaced:
         if metadata.setdefault("namespace", namespace) != namespace:
             what = "the namespace of the provided object does not match the namespace"
@@ -52,8 +62,7 @@ def begin(resource: Resource, obj: Object, namespace: str) -> Object:
     else:
         metadata.pop("namespace", None)
     if not metadata.get("name") and metadata.get("generateName"):
-        suffix = "".join(random.choices(_SUFFIX_ALPHABET, k=5))  # noqa: S311 - a name, no secret
-        metadata["name"] = metadata["generateName"][:58] + suffix
+        metadata["name"] = _generated(metadata["generateName"], is_taken)
     if metadata.get("resourceVersion"):
         raise errors.bad_request("resourceVersion should not be set on objects to be created")
     for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"):
@@ -68,6 +77,16 @@ def begin(resource: Resource, obj: Object, namespace: str) -> Object:
     return _ordered(resource, obj)
 
 
+def _generated(prefix: str, is_taken: collections.abc.Callable[[str], bool]) -> str:
+    name = prefix
+    for _ in range(_THROWS):
+        suffix = "".join(random.choices(_SUFFIX_ALPHABET, k=5))  # noqa: S311 - a name, no secret
+        name = prefix[:58] + suffix
+        if not is_taken(name):
+            break
+    return name
+
+
 def _ordered(resource: Resource, obj: Object) -> Object:
     rest = {k: v for k, v in obj.items() if k not in ("kind", "apiVersion", "metadata")}
     head = {"kind": resource.kind, "apiVersion": resource.api_version}
@@ -77,12 +96,15 @@ def _ordered(resource: Resource, obj: Object) -> Object:
 def check(resource: Resource, metadata: Object) -> list[Cause]:
     """Check name, labels and finalizers."""
     causes = _check_name(resource, metadata.get("name"))
+    for index, owner in enumerate(metadata.get("ownerReferences") or ()):
+        path = f"metadata.ownerReferences[{index}]"
+        causes += [errors.required(f"{path}.{name}") for name in _OWNER if not owner.get(name)]
     for key, value in (metadata.get("labels") or {}).items():
-        if not _QUALIFIED.fullmatch(key):
+        if not is_qualified(key):
             causes.append(
                 errors.invalid_value("metadata.labels", key, "name part must be a qualified name")
             )
-        if not isinstance(value, str) or not _LABEL_VALUE.fullmatch(value):
+        if not _LABEL_VALUE.fullmatch(value):
             causes.append(errors.invalid_value("metadata.labels", value, "not a valid label value"))
     for index, name in enumerate(metadata.get("finalizers") or ()):
         if "/" not in name and name not in ("orphan", "foregroundDeletion"):
@@ -91,11 +113,14 @@ def check(resource: Resource, metadata: Object) -> list[Cause]:
     return causes
 
 
+def is_qualified(name: str) -> bool:
+    """Whether a text is a name, after a DNS subdomain and a slash or by itself."""
+    return _QUALIFIED.fullmatch(name) is not None
+
+
 def _check_name(resource: Resource, name: Any) -> list[Cause]:
     if not name:
         return [errors.required("metadata.name", "name or generateName is required")]
-    if not isinstance(name, str):
-        return [errors.invalid_value("metadata.name", name, "must be a string")]
     if resource.kind in _PATH_NAMED:
         bad = "/" in name or "%" in name or name in (".", "..")
         return (

@@ -35,6 +35,11 @@ class Call:
         return "dryRun" in self.query
 
     @property
+    def strict(self) -> bool:
+        """Whether fields that the kind does not have are refused instead of dropped."""
+        return self.query.get("fieldValidation") == "Strict"
+
+    @property
     def key(self) -> tuple[str, str]:
         """Return the key of the object that the request names."""
         return (self.namespace, self.name)

@@ -31,22 +31,6 @@ def one_of(path: str, *known: str) -> Rule:
     return rule
 
 
-def maps(*paths: str) -> Rule:
-    """Fields that, where given, are maps of strings."""
-
-    def rule(obj: Object) -> collections.abc.Iterator[Cause]:
-        for path in paths:
-            value = at(path, {})(obj)
-            if not isinstance(value, dict):
-                yield errors.invalid_value(path, value, "must be a map")
-                continue
-            for key, one in value.items():
-                if not isinstance(one, str):
-                    yield errors.invalid_value(f"{path}[{key}]", one, "must be a string")
-
-    return rule
-
-
 def amount(path: str, *, shown: str = "", is_required: bool = False) -> Rule:
     """A quantity above zero."""
     field = shown or path
@@ -57,12 +41,7 @@ def amount(path: str, *, shown: str = "", is_required: bool = False) -> Rule:
             if is_required:
                 yield errors.required(field)
             return
-        try:
-            is_positive = quantity.parse(str(value)).nanos > 0
-        except quantity.QuantityError:
-            yield errors.invalid_value(field, value, "must be a quantity such as 1Gi")
-            return
-        if not is_positive:
+        if quantity.parse(str(value)).nanos <= 0:
             yield errors.invalid_value(field, value, "must be greater than zero")
 
     return rule

@@ -11,10 +11,10 @@ import collections.abc
 import re
 from typing import Any
 
-from devcluster import crds, errors, volume_rules
+from devcluster import crds, errors, metadata, volume_rules
 from devcluster.errors import Cause
 from devcluster.resources import Object, Resource
-from devcluster.rules import Change, Rule, amount, fixed, longest, maps, needs, one_of
+from devcluster.rules import Change, Rule, amount, fixed, longest, needs, one_of
 from devcluster.tables import at
 
 
@@ -86,6 +86,19 @@ def _containers(obj: Object) -> collections.abc.Iterator[Cause]:
                     yield Cause(field, "FieldValueNotFound", f'Not found: "{mount.get("name")}"')
 
 
+def _volumes(obj: Object) -> collections.abc.Iterator[Cause]:
+    for index, volume in enumerate(at("spec.volumes", ())(obj)):
+        path = f"spec.volumes[{index}]"
+        if not volume.get("name"):
+            yield errors.required(f"{path}.name")
+        claim = volume.get("persistentVolumeClaim")
+        if claim is not None and not claim.get("claimName"):
+            yield errors.required(f"{path}.persistentVolumeClaim.claimName")
+        ephemeral = volume.get("ephemeral")
+        if ephemeral is not None and not ephemeral.get("volumeClaimTemplate"):
+            yield errors.required(f"{path}.ephemeral.volumeClaimTemplate")
+
+
 _DATA_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 _KEY_RULE = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
 
@@ -134,6 +147,13 @@ def _lease_numbers(obj: Object) -> collections.abc.Iterator[Cause]:
             yield errors.invalid_value(f"spec.{name}", value, why)
 
 
+def _provisioner(obj: Object) -> collections.abc.Iterator[Cause]:
+    name = obj.get("provisioner")
+    if name and not metadata.is_qualified(name.lower()):
+        why = "must be a qualified name such as csi.example.com"
+        yield errors.invalid_value("provisioner", name, why)
+
+
 _REQUEST = "spec.resources[storage]"
 _VOLUME_MODES = ("Block", "Filesystem")
 
@@ -153,7 +173,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     ),
     "storageclasses": (
         needs("provisioner"),
-        maps("parameters"),
+        _provisioner,
         one_of("reclaimPolicy", "Delete", "Retain"),
         one_of("volumeBindingMode", "Immediate", "WaitForFirstConsumer"),
     ),
@@ -161,9 +181,9 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "csinodes": (volume_rules.csi_node_drivers,),
     "csidrivers": (one_of("spec.fsGroupPolicy", "File", "None", "ReadWriteOnceWithFSType"),),
     "csistoragecapacities": (needs("storageClassName"),),
-    "volumeattributesclasses": (needs("driverName", "parameters"), maps("parameters")),
-    "pods": (_containers, one_of("spec.restartPolicy", "Always", "Never", "OnFailure")),
-    "configmaps": (_data_keys, _base64_data, maps("data")),
+    "volumeattributesclasses": (needs("driverName", "parameters"),),
+    "pods": (_containers, _volumes, one_of("spec.restartPolicy", "Always", "Never", "OnFailure")),
+    "configmaps": (_data_keys, _base64_data),
     "secrets": (_data_keys, _base64_data),
     "events": (_event_namespace,),
     "leases": (_lease_numbers,),

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from devcluster import errors
+from devcluster import errors, metadata
 from devcluster.api import Api
 from devcluster.metadata import DeleteOptions
 
@@ -51,6 +51,20 @@ def test_a_generated_name_starts_as_asked(api: Api) -> None:
     }
     assert len(names) == 3
     assert all(name.startswith("run-") and len(name) == 9 for name in names)
+
+
+def test_a_generated_name_that_is_taken_is_thrown_again(api: Api) -> None:
+    asked: list[str] = []
+
+    def is_taken(name: str) -> bool:
+        asked.append(name)
+        return len(asked) < 3
+
+    maps = api.resource("configmaps")
+    obj: dict[str, Any] = {"metadata": {"generateName": "run-"}}
+    assert metadata.begin(maps, obj, "default", is_taken)["metadata"]["name"] == asked[2]
+    obj = {"metadata": {"generateName": "run-"}}
+    metadata.begin(maps, obj, "default", lambda name: True)  # comes to an end
 
 
 def test_a_name_is_taken_once(api: Api) -> None:
