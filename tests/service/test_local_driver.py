@@ -49,7 +49,9 @@ async def test_it_says_who_it_is_and_what_it_serves(client: Client) -> None:
     )
     assert {item.rpc.type for item in controller.capabilities if item.rpc} == {
         Controller.CREATE_DELETE_VOLUME, Controller.LIST_VOLUMES, Controller.GET_CAPACITY,
-        Controller.GET_VOLUME, Controller.EXPAND_VOLUME, Controller.SINGLE_NODE_MULTI_WRITER,
+        Controller.GET_VOLUME, Controller.CREATE_DELETE_SNAPSHOT, Controller.LIST_SNAPSHOTS,
+        Controller.GET_SNAPSHOT, Controller.CLONE_VOLUME, Controller.EXPAND_VOLUME,
+        Controller.SINGLE_NODE_MULTI_WRITER,
     }  # fmt: skip
     node = await client.node.node_get_info(v1.NodeGetInfoRequest(), timeout=TIMEOUT)
     assert node.node_id == localdriver.NODE
@@ -297,7 +299,7 @@ async def test_it_can_be_asked_what_it_did(client: Client, harness: Harness) -> 
         process = await asked.process()
         assert process.program == "local-driver"
         assert {figure.name: figure.value for figure in process.figures} == {
-            "volumes": 1, "promised_bytes": 8 * MIB,
+            "volumes": 1, "promised_bytes": 8 * MIB, "snapshots": 0,
         }  # fmt: skip
         found = await asked.object(volume.volume_id)
         assert [(one.loop, one.decision) for one in found.objects] == [("CreateVolume", "done")]

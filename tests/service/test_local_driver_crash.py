@@ -41,7 +41,8 @@ async def killed_by(harness: Harness, fault: str, call: object) -> None:
 
 
 def points(rpc: str) -> list[str]:
-    return ["before", *STEPS_OF[rpc], "after"]
+    made_empty = [step for step in STEPS_OF[rpc] if step != "copied"]
+    return ["before", *made_empty, "after"]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

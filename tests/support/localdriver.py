@@ -29,6 +29,7 @@ class Client:
         self.channel = opened
         self.identity = v1.IdentityStub(opened)
         self.controller = v1.ControllerStub(opened)
+        self.groups = v1.GroupControllerStub(opened)
         self.node = v1.NodeStub(opened)
 
     async def create(self, request: v1.CreateVolumeRequest) -> v1.Volume:
@@ -41,6 +42,40 @@ class Client:
         """Delete a volume."""
         request = v1.DeleteVolumeRequest(volume_id=volume_id)
         await self.controller.delete_volume(request, timeout=TIMEOUT)
+
+    async def snapshot(self, name: str, volume_id: str, **parameters: str) -> v1.Snapshot:
+        """Take a snapshot and return it."""
+        request = v1.CreateSnapshotRequest(
+            name=name, source_volume_id=volume_id, parameters=parameters
+        )
+        reply = await self.controller.create_snapshot(request, timeout=TIMEOUT)
+        assert reply.snapshot is not None
+        return reply.snapshot
+
+    async def delete_snapshot(self, snapshot_id: str) -> None:
+        """Delete a snapshot."""
+        request = v1.DeleteSnapshotRequest(snapshot_id=snapshot_id)
+        await self.controller.delete_snapshot(request, timeout=TIMEOUT)
+
+    async def list_snapshots(self, **filters: object) -> list[v1.Snapshot]:
+        """Return all snapshots that pass the filters of a ListSnapshotsRequest."""
+        request = v1.ListSnapshotsRequest(**filters)  # type: ignore[arg-type]
+        reply = await self.controller.list_snapshots(request, timeout=TIMEOUT)
+        return [entry.snapshot for entry in reply.entries if entry.snapshot is not None]
+
+    async def snapshot_group(self, name: str, volume_ids: Sequence[str]) -> v1.VolumeGroupSnapshot:
+        """Take snapshots of several volumes and return the group."""
+        request = v1.CreateVolumeGroupSnapshotRequest(name=name, source_volume_ids=list(volume_ids))
+        reply = await self.groups.create_volume_group_snapshot(request, timeout=TIMEOUT)
+        assert reply.group_snapshot is not None
+        return reply.group_snapshot
+
+    async def delete_group(self, group_id: str, snapshot_ids: Sequence[str] = ()) -> None:
+        """Delete a group and its snapshots."""
+        request = v1.DeleteVolumeGroupSnapshotRequest(
+            group_snapshot_id=group_id, snapshot_ids=list(snapshot_ids)
+        )
+        await self.groups.delete_volume_group_snapshot(request, timeout=TIMEOUT)
 
     async def expand(self, volume_id: str, size: int, limit: int = 0) -> bool:
         """Expand a volume; return whether the node has to do its part."""
@@ -190,7 +225,7 @@ class Harness:
 
     def content(self) -> list[str]:
         """Return what lies in the state directory, metadata and content, as relative names."""
-        folders = ("volumes", "directory", "image")
+        folders = ("volumes", "snapshots", "groups", "directory", "image", "btrfs")
         found = [path for name in folders for path in (self.state / name).glob("*")]
         return sorted(str(path.relative_to(self.state)) for path in found)
 
@@ -234,6 +269,7 @@ def create_request(
     limit: int = 0,
     want: Sequence[v1.VolumeCapability] = (),
     parameters: Mapping[str, str] | None = None,
+    source: v1.Snapshot | v1.Volume | None = None,
     requisite: Sequence[Mapping[str, str]] = (),
 ) -> v1.CreateVolumeRequest:
     """Return a CreateVolume request as the provisioner would send it."""
@@ -243,7 +279,20 @@ def create_request(
         capacity_range=v1.CapacityRange(required_bytes=size, limit_bytes=limit),
         volume_capabilities=list(want) or [capability()],
         parameters=dict(parameters or {}),
+        volume_content_source=_content_source(source),
         accessibility_requirements=v1.TopologyRequirement(requisite=topology, preferred=topology)
         if topology
         else None,
     )
+
+
+def _content_source(source: v1.Snapshot | v1.Volume | None) -> v1.VolumeContentSource | None:
+    match source:
+        case v1.Snapshot():
+            kept = v1.VolumeContentSourceSnapshotSource(snapshot_id=source.snapshot_id)
+            return v1.VolumeContentSource(snapshot=kept)
+        case v1.Volume():
+            other = v1.VolumeContentSourceVolumeSource(volume_id=source.volume_id)
+            return v1.VolumeContentSource(volume=other)
+        case _:
+            return None

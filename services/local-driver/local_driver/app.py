@@ -18,23 +18,22 @@ from bitts.rpc.codes import RpcError
 
 from local_driver import (
     announcing,
-    backends,
-    catalog,
     dispatch,
     faultrules,
     faults,
     faultsocket,
-    metadata,
     names,
+    opening,
     steps,
 )
-from local_driver.backends.backend import Site
 from local_driver.controller import Controller
+from local_driver.groupcontroller import GroupController
 from local_driver.identity import Identity
 from local_driver.node import Node
 from local_driver.operations import Operations
 from local_driver.options import Options
 from local_driver.storage import Storage
+from local_driver.taking import Taker
 
 GRACE = 20.0
 """Seconds that calls and operations in progress get at the end."""
@@ -52,23 +51,27 @@ def run(options: Options) -> int:
 async def _main(running: process.Process, options: Options) -> None:
     pool = concurrent.futures.ThreadPoolExecutor(THREADS, "blocking")
     asyncio.get_running_loop().set_default_executor(pool)
-    methods = _method_names([v1.IdentityBase(), v1.ControllerBase(), v1.NodeBase()])
+    methods = _method_names(
+        [v1.IdentityBase(), v1.ControllerBase(), v1.GroupControllerBase(), v1.NodeBase()]
+    )
     rules = _rules(options, methods)
     reached = faults.observer(rules) if rules is not None else steps.unobserved
     record = ledger.Ledger()
     operations = Operations(record)
     state = pathlib.Path(options.storage.state)
     async with _exclusive(state):
-        store = metadata.Store(state / "volumes", reached)
-        storage = await asyncio.to_thread(_open, options, store, reached)
-        csi = [
+        opened = await asyncio.to_thread(opening.opened, options, reached)
+        storage = opened.storage
+        taker = Taker(storage, opened.archive, operations, options.node_id)
+        csi: list[services.Service] = [
             Identity(options.driver_name),
-            Controller(storage, operations, options),
+            Controller(storage, taker, operations, options),
+            GroupController(taker),
             Node(storage, operations, options, reached),
         ]
         dispatched = [dispatch.Dispatched(service, rules) for service in csi]
         async with contextlib.AsyncExitStack() as stack:
-            stack.push_async_callback(store.close)
+            stack.push_async_callback(opened.close)
             stack.push_async_callback(operations.finish, GRACE)
             inspected = _introspection(storage, record)
             await stack.enter_async_context(_serving(inspected, options.introspection_socket))
@@ -110,7 +113,7 @@ async def _exclusive(state: pathlib.Path) -> AsyncIterator[None]:
 
 
 def _lock(state: pathlib.Path) -> int:
-    (state / "volumes").mkdir(mode=0o700, parents=True, exist_ok=True)
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -118,31 +121,6 @@ def _lock(state: pathlib.Path) -> int:
         os.close(handle)
         raise OSError(errno.EBUSY, "another local-driver works here: stop it first") from None
     return handle
-
-
-def _open(options: Options, store: metadata.Store, reached: steps.Reached) -> Storage:
-    """Find what the last run left. Blocks."""
-    chosen = options.storage
-    opened = backends.opened(chosen.backends, Site(pathlib.Path(chosen.state), reached))
-    loaded = store.load()
-    log = logs.get("storage")
-    for volume_id, problem in loaded.damaged.items():
-        log.error(
-            "Metadata cannot be read, its volume is out of service", volume=volume_id, err=problem
-        )
-    strangers = {volume.node for volume in loaded.volumes} - {options.node_id}
-    if strangers:
-        raise process.ExitError(
-            1,
-            f"--state-dir {chosen.state} holds volumes of node {sorted(strangers)[0]!r}, this is "
-            f"{options.node_id!r}: their PersistentVolumes point there; correct --node-id",
-        )
-    for name in sorted({volume.backend for volume in loaded.volumes} - set(chosen.backends)):
-        log.warning("Volumes are out of service: add their backend to --backends", backend=name)
-    volumes = catalog.Catalog(loaded.volumes, loaded.damaged)
-    storage = Storage(opened, store, volumes, limit=chosen.capacity, reached=reached)
-    storage.adopt()
-    return storage
 
 
 async def _sweep(running: process.Process, storage: Storage, operations: Operations) -> None:
@@ -165,6 +143,9 @@ def _introspection(storage: Storage, record: ledger.Ledger) -> list[services.Ser
         )
         yield introspection.Figure(
             area="storage", name="promised_bytes", value=float(storage.catalog.promised)
+        )
+        yield introspection.Figure(
+            area="storage", name="snapshots", value=float(len(storage.shelf.snapshots))
         )
 
     sources = introspection.Sources(

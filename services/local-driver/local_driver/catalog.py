@@ -4,12 +4,12 @@ It holds what is on the disk and, beside that, the bytes of volumes that are bei
 that a hundred requests at once cannot take the same room a hundred times.
 """
 
-import bisect
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 
 from bitts.rpc.codes import Code, RpcError
 
+from local_driver.listing import Listing
 from local_driver.volumes import Volume
 
 
@@ -19,12 +19,9 @@ class Catalog:
     def __init__(
         self, volumes: Iterable[Volume] = (), damaged: Mapping[str, str] | None = None
     ) -> None:
-        self._volumes: dict[str, Volume] = {}
-        self._serials: list[int] = []
-        self._by_serial: dict[int, str] = {}
+        self._volumes: Listing[Volume] = Listing(lambda volume: volume.volume_id)
         self._allocated = 0
         self._reserved = 0
-        self._next_serial = 1
         self.damaged = dict(damaged or {})
         for volume in volumes:
             self.add(volume)
@@ -39,7 +36,7 @@ class Catalog:
 
     def all(self) -> list[Volume]:
         """Return every volume, in the order of their making."""
-        return [self._volumes[self._by_serial[serial]] for serial in self._serials]
+        return list(self._volumes)
 
     def get(self, volume_id: str) -> Volume | None:
         """Return a volume.
@@ -66,25 +63,18 @@ class Catalog:
     def add(self, volume: Volume) -> None:
         """Take in a volume, or what has changed of it."""
         old = self._volumes.get(volume.volume_id)
-        if old is None:
-            bisect.insort(self._serials, volume.serial)
-            self._by_serial[volume.serial] = volume.volume_id
-            self._next_serial = max(self._next_serial, volume.serial + 1)
         self._allocated += volume.capacity - (old.capacity if old else 0)
-        self._volumes[volume.volume_id] = volume
+        self._volumes.add(volume)
 
     def discard(self, volume_id: str) -> None:
         """Forget a volume; an unknown one is fine."""
-        volume = self._volumes.pop(volume_id, None)
+        volume = self._volumes.discard(volume_id)
         if volume is not None:
-            del self._serials[bisect.bisect_left(self._serials, volume.serial)]
-            del self._by_serial[volume.serial]
             self._allocated -= volume.capacity
 
     def take_serial(self) -> int:
         """Return a number that no volume has."""
-        self._next_serial += 1
-        return self._next_serial - 1
+        return self._volumes.take_serial()
 
     @contextlib.contextmanager
     def reserved(self, size: int) -> Iterator[None]:
@@ -96,13 +86,5 @@ class Catalog:
             self._reserved -= size
 
     def page(self, after: int, limit: int) -> tuple[list[Volume], int | None]:
-        """Return up to ``limit`` volumes (0: all) made after number ``after``.
-
-        The second value is the number to go on after, None at the end. A volume that goes
-        between two pages shifts nothing, and one that comes is on a later page.
-        """
-        start = bisect.bisect_right(self._serials, after)
-        end = start + limit if limit else len(self._serials)
-        serials = self._serials[start:end]
-        volumes = [self._volumes[self._by_serial[serial]] for serial in serials]
-        return volumes, serials[-1] if end < len(self._serials) else None
+        """Return a page of volumes, as Listing.page() does."""
+        return self._volumes.page(after, limit)

@@ -1,18 +1,20 @@
 """The CSI Controller service: requests are read, decided on, carried out and answered."""
 
 import functools
-import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from bitts.csi import v1
-from bitts.rpc.codes import Code, RpcError
+from bitts.rpc.codes import RpcError
 
-from local_driver import creation, failures, names, placement, requests, volumes
+from local_driver import creation, failures, messages, placement, requests, volumes
+from local_driver.making import Maker
 from local_driver.operations import Operations
 from local_driver.options import Options
+from local_driver.snapshots import Snapshot
 from local_driver.storage import Storage
-from local_driver.volumes import AccessType, Capability, Content, Volume, Wish
+from local_driver.taking import Taker
+from local_driver.volumes import AccessType, Capability, Volume, Wish
 
 T = TypeVar("T")
 
@@ -22,6 +24,10 @@ _SERVED = (
     _Rpc.LIST_VOLUMES,
     _Rpc.GET_CAPACITY,
     _Rpc.GET_VOLUME,
+    _Rpc.CREATE_DELETE_SNAPSHOT,
+    _Rpc.LIST_SNAPSHOTS,
+    _Rpc.GET_SNAPSHOT,
+    _Rpc.CLONE_VOLUME,
     _Rpc.EXPAND_VOLUME,
     _Rpc.SINGLE_NODE_MULTI_WRITER,
 )
@@ -30,62 +36,20 @@ _SERVED = (
 class Controller(v1.ControllerBase):
     """Serves the volumes of one node."""
 
-    def __init__(self, storage: Storage, operations: Operations, options: Options) -> None:
+    def __init__(
+        self, storage: Storage, taker: Taker, operations: Operations, options: Options
+    ) -> None:
         self._storage = storage
+        self._taker = taker
+        self._maker = Maker(storage, taker.shelf, operations, options)
         self._operations = operations
         self._options = options
         self._offers = {name: backend.offer for name, backend in storage.backends.items()}
 
     async def create_volume(self, request: v1.CreateVolumeRequest) -> v1.CreateVolumeResponse:
         """Make a volume, or find the one made by the same request before."""
-        wish = requests.wish(
-            request,
-            self._offers,
-            self._options.storage.default_backend,
-            multi_node=self._options.storage.has_multi_node_access,
-        )
-        volume_id = volumes.volume_id(self._options.node_id, wish.name)
-        volume = await self._alone(
-            volume_id, "CreateVolume", functools.partial(self._create, volume_id, wish)
-        )
+        volume = await self._told(self._maker.make(request), f"volume {request.name}")
         return v1.CreateVolumeResponse(volume=self._message(volume))
-
-    async def _create(self, volume_id: str, wish: Wish) -> Volume:
-        offer = self._offers[wish.parameters.backend]
-        filesystem = creation.filesystem(wish, offer)
-        existing = self._storage.catalog.get(volume_id)
-        if existing is not None:
-            self._require_match(existing, wish, filesystem)
-            return existing
-        size = creation.size(wish.required, wish.limit, offer, filesystem)
-        place = placement.Candidate(
-            self._options.node_id, self._options.segments, await self._storage.available()
-        )
-        # No await between the choice and the reservation, or others could take the same room.
-        placement.choose([place], wish.requirement, size)
-        with self._storage.catalog.reserved(size):
-            volume = Volume(
-                volume_id=volume_id,
-                name=wish.name,
-                serial=self._storage.catalog.take_serial(),
-                node=self._options.node_id,
-                backend=offer.name,
-                capacity=size,
-                access=wish.access,
-                filesystem=filesystem,
-                content=Content.BLANK,
-                created=time.time(),
-                is_limited=self._storage.backends[offer.name].is_limiting,
-            )
-            await self._storage.create(volume)
-        return volume
-
-    def _require_match(self, existing: Volume, wish: Wish, filesystem: str) -> None:
-        reason = volumes.mismatch(existing, wish, filesystem)
-        if not reason and not placement.allowed(wish.requirement, self._options.segments):
-            reason = "is not reachable from the requisite topologies"
-        if reason:
-            raise RpcError(Code.ALREADY_EXISTS, f"name: volume {wish.name} exists and {reason}")
 
     async def delete_volume(self, request: v1.DeleteVolumeRequest) -> v1.DeleteVolumeResponse:
         """Remove a volume; an unknown one is fine."""
@@ -119,6 +83,39 @@ class Controller(v1.ControllerBase):
             node_expansion_required=self._storage.backend(volume).needs_growing,
         )
 
+    async def create_snapshot(self, request: v1.CreateSnapshotRequest) -> v1.CreateSnapshotResponse:
+        """Take a snapshot, or find the one taken by the same request before."""
+        snapshot = await self._told(self._taker.take(request), f"snapshot {request.name}")
+        return v1.CreateSnapshotResponse(snapshot=messages.snapshot(snapshot))
+
+    async def delete_snapshot(self, request: v1.DeleteSnapshotRequest) -> v1.DeleteSnapshotResponse:
+        """Remove a snapshot; an unknown one is fine."""
+        snapshot_id = requests.require(request.snapshot_id, "snapshot_id")
+        await self._told(self._taker.remove(snapshot_id), f"snapshot {snapshot_id}")
+        return v1.DeleteSnapshotResponse()
+
+    async def list_snapshots(self, request: v1.ListSnapshotsRequest) -> v1.ListSnapshotsResponse:
+        """Return snapshots in the order of their taking: all, of a volume, or one."""
+        after, limit = requests.page(request.max_entries, request.starting_token)
+
+        def wanted(snapshot: Snapshot) -> bool:
+            is_it = request.snapshot_id in ("", snapshot.snapshot_id)
+            return is_it and request.source_volume_id in ("", snapshot.source_id)
+
+        page, following = self._taker.shelf.snapshots.page(after, limit, wanted)
+        return v1.ListSnapshotsResponse(
+            entries=[
+                v1.ListSnapshotsResponseEntry(snapshot=messages.snapshot(found)) for found in page
+            ],
+            next_token="" if following is None else str(following),
+        )
+
+    async def get_snapshot(self, request: v1.GetSnapshotRequest) -> v1.GetSnapshotResponse:
+        """Return one snapshot."""
+        snapshot_id = requests.require(request.snapshot_id, "snapshot_id")
+        found = self._taker.shelf.require(snapshot_id)
+        return v1.GetSnapshotResponse(snapshot=messages.snapshot(found))
+
     async def validate_volume_capabilities(
         self, request: v1.ValidateVolumeCapabilitiesRequest
     ) -> v1.ValidateVolumeCapabilitiesResponse:
@@ -139,7 +136,7 @@ class Controller(v1.ControllerBase):
         )
 
     def _problem(self, volume: Volume, request: v1.ValidateVolumeCapabilitiesRequest) -> str:
-        context = self._context(volume)
+        context = messages.context(volume)
         for key, value in request.volume_context.items():
             if key in context and context[key] != value:
                 return f"volume_context[{key!r}]: {value!r}, the volume has {context[key]!r}"
@@ -158,10 +155,8 @@ class Controller(v1.ControllerBase):
 
     async def list_volumes(self, request: v1.ListVolumesRequest) -> v1.ListVolumesResponse:
         """Return volumes in the order of their making, a page at a time."""
-        if request.max_entries < 0:
-            raise requests.invalid("max_entries: must not be negative")
-        after = requests.token(request.starting_token)
-        page, following = self._storage.catalog.page(after, request.max_entries)
+        after, limit = requests.page(request.max_entries, request.starting_token)
+        page, following = self._storage.catalog.page(after, limit)
         return v1.ListVolumesResponse(
             entries=[v1.ListVolumesResponseEntry(volume=self._message(volume)) for volume in page],
             next_token="" if following is None else str(following),
@@ -216,22 +211,16 @@ class Controller(v1.ControllerBase):
         )
 
     def _message(self, volume: Volume) -> v1.Volume:
-        return v1.Volume(
-            volume_id=volume.volume_id,
-            capacity_bytes=volume.capacity,
-            volume_context=self._context(volume),
-            accessible_topology=[v1.Topology(segments=dict(self._options.segments))],
-        )
-
-    def _context(self, volume: Volume) -> dict[str, str]:
-        quota = "enforced" if volume.is_limited else "not enforced"
-        return {names.BACKEND_CONTEXT: volume.backend, names.QUOTA_CONTEXT: quota}
+        return messages.volume(volume, self._options.segments)
 
     async def _alone(self, volume_id: str, name: str, work: Callable[[], Awaitable[T]]) -> T:
+        return await self._told(self._operations.run(volume_id, name, work), f"volume {volume_id}")
+
+    async def _told(self, work: Awaitable[T], subject: str) -> T:
         try:
-            return await self._operations.run(volume_id, name, work)
+            return await work
         except OSError as error:
-            raise failures.rpc_error(error, f"volume {volume_id}") from error
+            raise failures.rpc_error(error, subject) from error
 
 
 _ANY_FILESYSTEM = Capability(AccessType.MOUNT, volumes.AccessMode.SINGLE_NODE_WRITER)

@@ -57,8 +57,10 @@ def parameters(raw: Mapping[str, str], offers: Mapping[str, Offer], default: str
     return Parameters(backend, filesystem)
 
 
-def filesystem(wish: Wish, offer: Offer) -> str:
+def filesystem(wish: Wish, offer: Offer, default: str = "") -> str:
     """Return the file system that a new volume gets; "" where its only access is raw.
+
+    ``default`` is taken before the backend's own where nothing else is asked for.
 
     Raises RpcError INVALID_ARGUMENT when the backend has no such file system or access, or
     the capabilities contradict each other.
@@ -74,7 +76,8 @@ def filesystem(wish: Wish, offer: Offer) -> str:
     wanted = _wanted_filesystems(wish.capabilities)
     if len(wanted) > 1:
         raise _invalid(f"volume_capabilities: one volume cannot be both {' and '.join(wanted)}")
-    chosen = next(iter(wanted), "") or wish.parameters.filesystem or offer.filesystems[0]
+    chosen = next(iter(wanted), "") or wish.parameters.filesystem or default
+    chosen = chosen or offer.filesystems[0]
     if chosen not in offer.filesystems:
         known = ", ".join(offer.filesystems)
         raise _invalid(f"fs_type: {chosen!r} is not what backend {offer.name} has here: {known}")

@@ -1,43 +1,162 @@
-"""A volume as JSON text and back. Pure.
+"""Records as JSON text and back: volumes, snapshots, groups. Pure.
 
 The text is read by people in need, so its names are plain. Reading checks everything: a file
 that was cut short or edited badly must not become a volume.
 """
 
 import json
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
+from local_driver.snapshots import Group, Snapshot
 from local_driver.volumes import AccessType, Content, Volume
+
+R = TypeVar("R")
 
 FORMAT = 1
 """Raised when an older driver could not read what is written."""
 
+_REQUIRED = object()
+
 
 class DocumentError(ValueError):
-    """The text is not a volume; says what is wrong with it."""
+    """The text is not such a record; says what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Codec(Generic[R]):
+    """How one kind of record is written, read (DocumentError) and told apart."""
+
+    encode: Callable[[R], bytes]
+    decode: Callable[[bytes], R]
+    identity: Callable[[R], str]
 
 
 def encode(volume: Volume) -> bytes:
-    """Return the text to store."""
-    fields = {
-        "format": FORMAT,
-        "id": volume.volume_id,
-        "name": volume.name,
-        "serial": volume.serial,
-        "node": volume.node,
-        "backend": volume.backend,
-        "capacity": volume.capacity,
-        "access": sorted(volume.access),
-        "filesystem": volume.filesystem,
-        "content": volume.content.value,
-        "created": volume.created,
-        "limited": volume.is_limited,
-    }
-    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+    """Return the text to store for a volume."""
+    return _text(
+        {
+            "id": volume.volume_id,
+            "name": volume.name,
+            "serial": volume.serial,
+            "node": volume.node,
+            "backend": volume.backend,
+            "capacity": volume.capacity,
+            "access": sorted(volume.access),
+            "filesystem": volume.filesystem,
+            "content": volume.content.value,
+            "created": volume.created,
+            "limited": volume.is_limited,
+            "source": volume.source,
+        }
+    )
 
 
 def decode(text: bytes) -> Volume:
     """Return the volume that a text describes; raises DocumentError."""
+    return _read(text, _volume)
+
+
+def encode_snapshot(snapshot: Snapshot) -> bytes:
+    """Return the text to store for a snapshot."""
+    return _text(_snapshot_fields(snapshot))
+
+
+def decode_snapshot(text: bytes) -> Snapshot:
+    """Return the snapshot that a text describes; raises DocumentError."""
+    return _read(text, _snapshot)
+
+
+def encode_group(group: Group) -> bytes:
+    """Return the text to store for a group, its members included."""
+    return _text(
+        {
+            "id": group.group_id,
+            "name": group.name,
+            "serial": group.serial,
+            "node": group.node,
+            "created": group.created,
+            "members": [_snapshot_fields(member) for member in group.members],
+        }
+    )
+
+
+def decode_group(text: bytes) -> Group:
+    """Return the group that a text describes; raises DocumentError."""
+    return _read(text, _group)
+
+
+def _volume(fields: Mapping[str, Any]) -> Volume:
+    return Volume(
+        volume_id=_typed(fields, "id", str),
+        name=_typed(fields, "name", str),
+        serial=_typed(fields, "serial", int),
+        node=_typed(fields, "node", str),
+        backend=_typed(fields, "backend", str),
+        capacity=_typed(fields, "capacity", int),
+        access=_access(fields),
+        filesystem=_typed(fields, "filesystem", str),
+        content=Content(_typed(fields, "content", str)),
+        created=float(_typed(fields, "created", float)),
+        is_limited=_typed(fields, "limited", bool),
+        source=_typed(fields, "source", str, ""),
+    )
+
+
+def _snapshot_fields(snapshot: Snapshot) -> dict[str, object]:
+    return {
+        "id": snapshot.snapshot_id,
+        "name": snapshot.name,
+        "serial": snapshot.serial,
+        "node": snapshot.node,
+        "backend": snapshot.backend,
+        "source": snapshot.source_id,
+        "size": snapshot.size,
+        "access": sorted(snapshot.access),
+        "filesystem": snapshot.filesystem,
+        "content": snapshot.content.value,
+        "created": snapshot.created,
+        "group": snapshot.group_id,
+    }
+
+
+def _snapshot(fields: Mapping[str, Any]) -> Snapshot:
+    return Snapshot(
+        snapshot_id=_typed(fields, "id", str),
+        name=_typed(fields, "name", str),
+        serial=_typed(fields, "serial", int),
+        node=_typed(fields, "node", str),
+        backend=_typed(fields, "backend", str),
+        source_id=_typed(fields, "source", str),
+        size=_typed(fields, "size", int),
+        access=_access(fields),
+        filesystem=_typed(fields, "filesystem", str),
+        content=Content(_typed(fields, "content", str)),
+        created=float(_typed(fields, "created", float)),
+        group_id=_typed(fields, "group", str),
+    )
+
+
+def _group(fields: Mapping[str, Any]) -> Group:
+    members = _typed(fields, "members", list)
+    if not all(isinstance(member, dict) for member in members):
+        raise DocumentError("field 'members' holds what is not a JSON object")
+    return Group(
+        group_id=_typed(fields, "id", str),
+        name=_typed(fields, "name", str),
+        serial=_typed(fields, "serial", int),
+        node=_typed(fields, "node", str),
+        created=float(_typed(fields, "created", float)),
+        members=tuple(_snapshot(member) for member in members),
+    )
+
+
+def _text(fields: Mapping[str, object]) -> bytes:
+    return json.dumps({"format": FORMAT, **fields}, ensure_ascii=False).encode() + b"\n"
+
+
+def _read(text: bytes, made: Callable[[Mapping[str, Any]], R]) -> R:
     try:
         fields = json.loads(text)
     except ValueError as error:
@@ -47,27 +166,26 @@ def decode(text: bytes) -> Volume:
     if fields.get("format") != FORMAT:
         raise DocumentError(f"format {fields.get('format')!r}; this driver reads {FORMAT}")
     try:
-        return Volume(
-            volume_id=_typed(fields, "id", str),
-            name=_typed(fields, "name", str),
-            serial=_typed(fields, "serial", int),
-            node=_typed(fields, "node", str),
-            backend=_typed(fields, "backend", str),
-            capacity=_typed(fields, "capacity", int),
-            access=frozenset(AccessType(item) for item in _typed(fields, "access", list)),
-            filesystem=_typed(fields, "filesystem", str),
-            content=Content(_typed(fields, "content", str)),
-            created=float(_typed(fields, "created", float)),
-            is_limited=_typed(fields, "limited", bool),
-        )
+        return made(fields)
     except ValueError as error:
         raise DocumentError(str(error)) from error
 
 
-def _typed(fields: dict[str, Any], name: str, kind: type) -> Any:
+def _access(fields: Mapping[str, Any]) -> frozenset[AccessType]:
+    return frozenset(AccessType(item) for item in _typed(fields, "access", list))
+
+
+def _typed(fields: Mapping[str, Any], name: str, kind: type, absent: object = _REQUIRED) -> Any:
+    if absent is not _REQUIRED and name not in fields:
+        return absent  # written by an older driver
     value = fields.get(name)
     if kind is float and type(value) is int:
         return value
     if type(value) is not kind:
         raise DocumentError(f"field {name!r} is {value!r}, expected {kind.__name__}")
     return value
+
+
+VOLUMES = Codec(encode, decode, lambda volume: volume.volume_id)
+SNAPSHOTS = Codec(encode_snapshot, decode_snapshot, lambda snapshot: snapshot.snapshot_id)
+GROUPS = Codec(encode_group, decode_group, lambda group: group.group_id)

@@ -5,7 +5,11 @@ from bitts.csi import v1
 
 _Service = v1.PluginCapabilityServiceType
 _Expansion = v1.PluginCapabilityVolumeExpansionType
-_SERVED = (_Service.CONTROLLER_SERVICE, _Service.VOLUME_ACCESSIBILITY_CONSTRAINTS)
+_SERVED = (
+    _Service.CONTROLLER_SERVICE,
+    _Service.VOLUME_ACCESSIBILITY_CONSTRAINTS,
+    _Service.GROUP_CONTROLLER_SERVICE,
+)
 
 
 class Identity(v1.IdentityBase):

@@ -1,8 +1,8 @@
-"""The volumes on disk: one JSON file each, replaced as a whole, many to one flush.
+"""Records on disk: one JSON file each, replaced as a whole, many to one flush.
 
-Order is everything here. A new volume's content is made first and its file appears last, by a
-rename; a volume goes by its file first and its content afterwards. So whenever the process
-dies, a file says that a volume is whole, and content without a file is rubbish.
+Order is everything here. New content is made first and its file appears last, by a
+rename; it goes by its file first and itself afterwards. So whenever the process
+dies, a file says that its content is whole, and content without a file is rubbish.
 
 Flushing to disk costs more than all else, so changes that arrive while a flush is under way
 are written together by the next: one thread, one batch after the other, the folder flushed
@@ -18,11 +18,13 @@ import pathlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from bitts.rpc.codes import Code, RpcError
 
 from local_driver import documents, filesystems, steps
-from local_driver.volumes import Volume
+
+R = TypeVar("R")
 
 BATCH = 128
 """Changes in one flush, so that the first of them does not wait for ever."""
@@ -35,10 +37,10 @@ _PARTIAL = ".partial"
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
-    """What was found at start: volumes, and per unreadable file its ID and what is wrong."""
+class Loaded(Generic[R]):
+    """What was found at start: records, and per unreadable file its ID and what is wrong."""
 
-    volumes: tuple[Volume, ...]
+    records: tuple[R, ...]
     damaged: dict[str, str]
 
 
@@ -46,7 +48,7 @@ class Loaded:
 class _Change:
     """``prepare`` runs first, in the writer's thread; ``document`` None removes the file."""
 
-    volume_id: str
+    record_id: str
     document: bytes | None
     is_new: bool
     prepare: Callable[[], None]
@@ -54,54 +56,61 @@ class _Change:
     done: "asyncio.Future[None]"
 
 
-class Store:
-    """The files of one folder. One process at a time may use it."""
+class Store(Generic[R]):
+    """The files of one folder, of one kind of record. One process at a time may use it."""
 
-    def __init__(self, folder: pathlib.Path, reached: steps.Reached = steps.unobserved) -> None:
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        codec: documents.Codec[R],
+        reached: steps.Reached = steps.unobserved,
+    ) -> None:
         self._folder = folder
+        self._codec = codec
         self._reached = reached
         self._waiting: deque[_Change] = deque()
         self._writer: asyncio.Task[None] | None = None
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "metadata")
 
-    def load(self) -> Loaded:
+    def load(self) -> Loaded[R]:
         """Read every file and clear away half-written ones. Blocks."""
-        volumes, damaged = [], {}
+        records, damaged = [], {}
         for path in sorted(self._folder.iterdir()):
             if path.suffix == _PARTIAL:
                 path.unlink()
             elif path.suffix == _SUFFIX:
                 try:
-                    volume = documents.decode(path.read_bytes())
-                    if volume.volume_id != path.stem:
-                        raise documents.DocumentError(f"describes volume {volume.volume_id}")
-                    volumes.append(volume)
+                    record = self._codec.decode(path.read_bytes())
+                    described = self._codec.identity(record)
+                    if described != path.stem:
+                        raise documents.DocumentError(f"describes {described}")
+                    records.append(record)
                 except documents.DocumentError as error:
                     damaged[path.stem] = f"{path}: {error}"
-        return Loaded(tuple(volumes), damaged)
+        return Loaded(tuple(records), damaged)
 
     async def create(
-        self, volume: Volume, prepare: Callable[[], None], parents: Sequence[pathlib.Path]
+        self, record: R, prepare: Callable[[], None], parents: Sequence[pathlib.Path]
     ) -> None:
-        """Record a new volume; it is on the disk when this returns.
+        """Write a new record; it is on the disk when this returns.
 
         ``prepare`` makes its content, in a thread and before anything is written; ``parents``
         are the folders whose entries it changed. Raises what ``prepare`` raises, OSError, or
         RpcError UNAVAILABLE when too much is waiting.
         """
-        document = documents.encode(volume)
-        await self._change(volume.volume_id, document, prepare, tuple(parents), is_new=True)
+        record_id, document = self._codec.identity(record), self._codec.encode(record)
+        await self._change(record_id, document, prepare, tuple(parents), is_new=True)
 
-    async def replace(self, volume: Volume) -> None:
-        """Record what has changed of a volume; raises as create() does."""
-        await self._change(volume.volume_id, documents.encode(volume), _nothing, ())
+    async def replace(self, record: R) -> None:
+        """Write what has changed of a record; raises as create() does."""
+        await self._change(self._codec.identity(record), self._codec.encode(record), nothing, ())
 
-    async def remove(self, volume_id: str, prepare: Callable[[], None]) -> None:
-        """Forget a volume; for good when this returns.
+    async def remove(self, record_id: str, prepare: Callable[[], None]) -> None:
+        """Forget a record; for good when this returns.
 
         ``prepare`` may refuse by raising. A missing file is fine. Raises as create() does.
         """
-        await self._change(volume_id, None, prepare, ())
+        await self._change(record_id, None, prepare, ())
 
     async def close(self) -> None:
         """Write what waits and end the thread."""
@@ -111,7 +120,7 @@ class Store:
 
     async def _change(
         self,
-        volume_id: str,
+        record_id: str,
         document: bytes | None,
         prepare: Callable[[], None],
         parents: tuple[pathlib.Path, ...],
@@ -121,7 +130,7 @@ class Store:
         if len(self._waiting) >= WAITING:
             raise RpcError(Code.UNAVAILABLE, "too many changes wait for the disk: try again later")
         done = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Change(volume_id, document, is_new, prepare, parents, done))
+        self._waiting.append(_Change(record_id, document, is_new, prepare, parents, done))
         if self._writer is None:
             self._writer = asyncio.create_task(self._write_batches(), name="metadata writer")
         await done
@@ -181,7 +190,7 @@ class Store:
         handle = os.open(self._path(change, _PARTIAL), flags, 0o600)
         handles[change] = handle
         if os.write(handle, change.document) != len(change.document):
-            raise OSError(errno.ENOSPC, f"no room for the metadata of {change.volume_id}")
+            raise OSError(errno.ENOSPC, f"no room for the metadata of {change.record_id}")
 
     def _flush_parents(self, changes: Sequence[_Change]) -> dict[pathlib.Path, OSError | None]:
         outcomes: dict[pathlib.Path, OSError | None] = {}
@@ -223,8 +232,8 @@ class Store:
                 self._path(change, _SUFFIX).unlink(missing_ok=True)
 
     def _path(self, change: _Change, suffix: str) -> pathlib.Path:
-        return self._folder / f"{change.volume_id}{suffix}"
+        return self._folder / f"{change.record_id}{suffix}"
 
 
-def _nothing() -> None:
+def nothing() -> None:
     """Prepare nothing."""

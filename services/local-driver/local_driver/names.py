@@ -7,6 +7,9 @@ BACKEND_PARAMETER = "backend"
 FILESYSTEM_PARAMETERS = frozenset({"fstype", "csi.storage.k8s.io/fstype"})
 """Sidecars hand the file system over in the capability; a capacity request shows the raw class."""
 
+IN_USE_PARAMETER = "inUse"
+"""Of a VolumeSnapshotClass: what becomes of a folder that somebody writes to."""
+
 KUBERNETES_PREFIX = "csi.storage.k8s.io/"
 """Parameters that sidecars add or take out (names of claims, secrets); they mean nothing here."""
 

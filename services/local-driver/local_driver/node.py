@@ -10,7 +10,7 @@ from typing import TypeVar
 from bitts.csi import v1
 from bitts.rpc.codes import Code, RpcError
 
-from local_driver import failures, filesystems, mounting, requests, steps, volumes
+from local_driver import failures, mounting, requests, steps, volumes
 from local_driver.backends.backend import Backend
 from local_driver.mounting import Use
 from local_driver.operations import Operations
@@ -216,18 +216,21 @@ def _usage(backend: Backend, volume: Volume, path: pathlib.Path) -> list[v1.Volu
     _require_mounted(backend, volume, path)
     if AccessType.MOUNT not in volume.access or not path.is_dir():
         return [v1.VolumeUsage(unit=_Unit.BYTES, total=volume.capacity)]
-    usage = filesystems.usage(path)
-    return [
+    usage = backend.usage(volume, path)
+    found = [
         v1.VolumeUsage(
             unit=_Unit.BYTES,
             total=usage.total_bytes,
             used=usage.used_bytes,
             available=usage.available_bytes,
-        ),
-        v1.VolumeUsage(
+        )
+    ]
+    if usage.total_inodes:  # a file system without a table of inodes counts none
+        inodes = v1.VolumeUsage(
             unit=_Unit.INODES,
             total=usage.total_inodes,
             used=usage.used_inodes,
             available=usage.available_inodes,
-        ),
-    ]
+        )
+        found.append(inodes)
+    return found

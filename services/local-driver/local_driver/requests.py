@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from bitts.csi import v1
 from bitts.rpc.codes import Code, RpcError
 
-from local_driver import creation, names
+from local_driver import creation, listing, names
 from local_driver.creation import Offer
-from local_driver.volumes import AccessMode, AccessType, Capability, Requirement, Wish
+from local_driver.volumes import AccessMode, AccessType, Capability, Requirement, Source, Wish
 
 
 def wish(
@@ -23,23 +23,63 @@ def wish(
     multi_node: bool,
 ) -> Wish:
     """Read a CreateVolume request."""
-    name = require(request.name, "name")
-    if len(name.encode()) > names.NAME_LIMIT:
-        raise invalid(f"name: at most {names.NAME_LIMIT} bytes are allowed")
-    if request.volume_content_source is not None:
-        raise invalid("volume_content_source: this driver makes empty volumes only")
     if request.mutable_parameters:
         key = next(iter(request.mutable_parameters))
         raise invalid(f"mutable_parameters[{key!r}]: this driver has no mutable parameters")
     required, limit = size_range(request.capacity_range)
     return Wish(
-        name=name,
+        name=name(request.name),
         capabilities=capabilities(request.volume_capabilities, multi_node=multi_node),
         parameters=creation.parameters(request.parameters, offers, default_backend),
         required=required,
         limit=limit,
         requirement=requirement(request.accessibility_requirements),
+        source=source(request.volume_content_source),
     )
+
+
+def name(text: str) -> str:
+    """Return a name, which must be of a length that CSI allows."""
+    require(text, "name")
+    if len(text.encode()) > names.NAME_LIMIT:
+        raise invalid(f"name: at most {names.NAME_LIMIT} bytes are allowed")
+    return text
+
+
+def source(given: v1.VolumeContentSource | None) -> Source | None:
+    """Return what a volume is to start with, None for nothing."""
+    if given is None:
+        return None
+    if given.snapshot is not None:
+        field, content_id = "snapshot.snapshot_id", given.snapshot.snapshot_id
+    elif given.volume is not None:
+        field, content_id = "volume.volume_id", given.volume.volume_id
+    else:
+        raise invalid("volume_content_source: required is either a snapshot or a volume")
+    return Source(require(content_id, f"volume_content_source.{field}"), given.snapshot is not None)
+
+
+def is_loose(parameters: Mapping[str, str]) -> bool:
+    """Read a VolumeSnapshotClass's parameters: whether a copy may be of no single instant."""
+    loose = False
+    for key, value in parameters.items():
+        if key == names.IN_USE_PARAMETER:
+            if value not in ("refuse", "copy"):
+                raise invalid(f"parameters[{key!r}]: {value!r} must be refuse or copy")
+            loose = value == "copy"
+        elif not key.startswith(names.KUBERNETES_PREFIX):
+            raise invalid(
+                f"parameters[{key!r}]: unknown parameter; known is {names.IN_USE_PARAMETER}: "
+                "correct the VolumeSnapshotClass"
+            )
+    return loose
+
+
+def page(max_entries: int, token: str) -> tuple[int, int]:
+    """Return where a list begins and how long a page of it is, 0 for no limit."""
+    if max_entries < 0:
+        raise invalid("max_entries: must not be negative")
+    return listing.position(token), max_entries
 
 
 def size_range(given: v1.CapacityRange | None) -> tuple[int, int]:
@@ -101,20 +141,6 @@ def _mode(given: v1.VolumeCapability, field: str) -> AccessMode:
     if not number or name is None:
         raise invalid(f"{field}.access_mode: required")
     return AccessMode(name)
-
-
-def token(text: str) -> int:
-    """Read a ListVolumes token: the number of the last volume seen, 0 for the beginning.
-
-    Raises RpcError ABORTED for one that this driver never gave (CSI ListVolumes Errors).
-    """
-    if not text:
-        return 0
-    if not text.isascii() or not text.isdecimal() or len(text) > 18:
-        raise RpcError(
-            Code.ABORTED, f"starting_token: {text!r} is none of ours: start again without"
-        )
-    return int(text)
 
 
 def path(text: str, field: str) -> pathlib.Path:

@@ -25,6 +25,8 @@ class Step(enum.StrEnum):
     PUBLISHED = "published"
     UNPUBLISHED = "unpublished"
     UNSTAGED = "unstaged"
+    COPIED = "copied"
+    FROZEN = "frozen"
     CONTENT_RESIZED = "content-resized"
     DEVICE_RESIZED = "device-resized"
     FILESYSTEM_GROWN = "filesystem-grown"
@@ -38,7 +40,23 @@ def unobserved(_step: Step) -> None:
 
 
 STEPS_OF: dict[str, tuple[Step, ...]] = {
-    "CreateVolume": (Step.CONTENT_MADE, Step.DOCUMENT_WRITTEN, Step.DOCUMENT_RENAMED),
+    "CreateVolume": (Step.COPIED, Step.CONTENT_MADE, Step.DOCUMENT_WRITTEN, Step.DOCUMENT_RENAMED),
+    "CreateSnapshot": (
+        Step.FROZEN,
+        Step.COPIED,
+        Step.CONTENT_MADE,
+        Step.DOCUMENT_WRITTEN,
+        Step.DOCUMENT_RENAMED,
+    ),
+    "DeleteSnapshot": (Step.DOCUMENT_REMOVED, Step.CONTENT_REMOVED),
+    "CreateVolumeGroupSnapshot": (
+        Step.FROZEN,
+        Step.COPIED,
+        Step.CONTENT_MADE,
+        Step.DOCUMENT_WRITTEN,
+        Step.DOCUMENT_RENAMED,
+    ),
+    "DeleteVolumeGroupSnapshot": (Step.DOCUMENT_REMOVED, Step.CONTENT_REMOVED),
     "DeleteVolume": (Step.DOCUMENT_REMOVED, Step.CONTENT_REMOVED),
     "NodeStageVolume": (
         Step.FORMATTED,

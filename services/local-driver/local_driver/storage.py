@@ -6,15 +6,20 @@ memory, content when it goes.
 """
 
 import asyncio
+import contextlib
 import dataclasses
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from bitts.core import logs
 from bitts.rpc.codes import Code, RpcError
 
 from local_driver import catalog, filesystems, metadata, placement, steps
 from local_driver.backends.backend import Backend
+from local_driver.origins import Origin
+from local_driver.shelf import Shelf
+from local_driver.snapshots import is_snapshot_id
 from local_driver.volumes import Content, Volume, is_id
 
 MEASURE_INTERVAL = 0.2
@@ -29,14 +34,16 @@ class Storage:
     def __init__(
         self,
         backends: Mapping[str, Backend],
-        store: metadata.Store,
+        store: metadata.Store[Volume],
         volumes: catalog.Catalog,
         *,
         limit: int | None,
+        shelf: Shelf | None = None,
         reached: steps.Reached = steps.unobserved,
     ) -> None:
         self.backends = backends
         self.catalog = volumes
+        self.shelf = shelf if shelf is not None else Shelf()
         self._store = store
         self._limit = limit
         self._disk = _UNMEASURED
@@ -67,11 +74,18 @@ class Storage:
             )
         return found
 
-    async def create(self, volume: Volume) -> None:
-        """Make a volume; raises OSError or RpcError, and nothing is left of it then."""
+    async def create(self, volume: Volume, origin: Origin | None = None) -> None:
+        """Make a volume, empty or of its origin, on which nobody else works.
+
+        Raises OSError or RpcError, and nothing is left of it then.
+        """
         backend = self.backend(volume)
+        prepare: Callable[[], None] = functools.partial(backend.create, volume)
         try:
-            await self._store.create(volume, lambda: backend.create(volume), [backend.folder])
+            if origin is not None:  # a copy may take long: not in the writer's thread
+                await asyncio.to_thread(_copy, backend, origin, volume)
+                prepare = metadata.nothing
+            await self._store.create(volume, prepare, [backend.folder])
         except Exception:
             await asyncio.to_thread(self._clear_away, backend, volume.volume_id)
             raise
@@ -111,13 +125,11 @@ class Storage:
 
     def adopt(self) -> None:
         """Make content agree with what is recorded, where a crash came in between. Blocks."""
-        for volume in self.catalog.all():
-            backend = self.backends.get(volume.backend)
-            try:
-                if backend is not None:
-                    backend.resize(volume)
-            except OSError as error:
-                self._log.error("Content is missing or broken", volume=volume.volume_id, err=error)
+        every = self.catalog.all()
+        for name, backend in self.backends.items():
+            problems = backend.adopt([volume for volume in every if volume.backend == name])
+            for volume_id, error in problems.items():
+                self._log.error("Content is missing or broken", volume=volume_id, err=error)
 
     async def remove(self, volume_id: str) -> None:
         """Remove a volume, or what a crash left of one; unknown ones are fine.
@@ -143,7 +155,7 @@ class Storage:
         In the meantime the ID may have become a volume's: then nothing is rubbish any more, and
         the answer is False.
         """
-        if self.catalog.get(volume_id) is not None:
+        if self._is_known(volume_id):
             return False
         await asyncio.to_thread(self._remove_leftovers, volume_id)
         return True
@@ -157,8 +169,13 @@ class Storage:
             volume_id: backend
             for backend in self.backends.values()
             for volume_id in backend.contents()
-            if volume_id not in self.catalog.damaged and self.catalog.get(volume_id) is None
+            if (is_id(volume_id) or is_snapshot_id(volume_id)) and not self._is_known(volume_id)
         }
+
+    def _is_known(self, content_id: str) -> bool:
+        if is_snapshot_id(content_id):
+            return self.shelf.is_kept(content_id)
+        return content_id in self.catalog.damaged or self.catalog.get(content_id) is not None
 
     def _remove_leftovers(self, volume_id: str) -> None:
         for backend in self.backends.values():
@@ -170,6 +187,14 @@ class Storage:
             backend.remove(volume_id)
         except (OSError, RpcError) as error:
             self._log.warning("Rubbish stays until the next start", volume=volume_id, err=error)
+
+
+def _copy(backend: Backend, origin: Origin, volume: Volume) -> None:
+    still: contextlib.AbstractContextManager[float | None] = contextlib.nullcontext()
+    if origin.volume is not None:
+        still = backend.held_still(origin.volume, with_others=False, loose=False)
+    with still as deadline:
+        backend.copy(origin.content_id, volume, deadline)
 
 
 def _refuse_in_use(backend: Backend, volume_id: str) -> None:

@@ -66,6 +66,14 @@ class Capability:
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """What a new volume starts with: a snapshot, or another volume."""
+
+    content_id: str
+    is_snapshot: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Parameters:
     """What a StorageClass chose; empty strings leave the choice to the driver."""
 
@@ -91,6 +99,12 @@ class Wish:
     required: int = 0
     limit: int = 0
     requirement: Requirement = field(default_factory=Requirement)
+    source: Source | None = None
+
+    @property
+    def source_id(self) -> str:
+        """The ID of what the volume starts with; empty for nothing."""
+        return self.source.content_id if self.source else ""
 
     @property
     def access(self) -> frozenset[AccessType]:
@@ -118,6 +132,8 @@ class Volume:
     created: float
     is_limited: bool = False
     """Whether the file system stops writes beyond the capacity."""
+    source: str = ""
+    """The ID of the snapshot or volume that it was made of; empty for none."""
 
 
 def volume_id(node: str, name: str) -> str:
@@ -145,6 +161,8 @@ def mismatch(volume: Volume, wish: Wish, filesystem: str) -> str:
         return f"has {volume.capacity} bytes, required_bytes is {wish.required}"
     if wish.limit and volume.capacity > wish.limit:
         return f"has {volume.capacity} bytes, limit_bytes is {wish.limit}"
+    if volume.source != wish.source_id:
+        return f"was made of {volume.source or 'nothing'}, asked for is {wish.source_id or 'that'}"
     if volume.backend != wish.parameters.backend:
         return f"is kept by backend {volume.backend}, asked for is {wish.parameters.backend}"
     missing = sorted(wish.access - volume.access)

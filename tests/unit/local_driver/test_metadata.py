@@ -19,8 +19,8 @@ def volume(number: int) -> Volume:
 
 
 @pytest.fixture
-async def store(tmp_path: pathlib.Path) -> AsyncIterator[metadata.Store]:
-    opened = metadata.Store(tmp_path)
+async def store(tmp_path: pathlib.Path) -> AsyncIterator[metadata.Store[Volume]]:
+    opened = metadata.Store(tmp_path, documents.VOLUMES)
     yield opened
     await opened.close()
 
@@ -29,8 +29,8 @@ def nothing() -> None:
     return
 
 
-async def reloaded(folder: pathlib.Path) -> metadata.Loaded:
-    return await asyncio.to_thread(metadata.Store(folder).load)
+async def reloaded(folder: pathlib.Path) -> metadata.Loaded[Volume]:
+    return await asyncio.to_thread(metadata.Store(folder, documents.VOLUMES).load)
 
 
 def names(folder: pathlib.Path) -> list[str]:
@@ -38,7 +38,7 @@ def names(folder: pathlib.Path) -> list[str]:
 
 
 async def test_what_is_recorded_is_found_again(
-    tmp_path: pathlib.Path, store: metadata.Store
+    tmp_path: pathlib.Path, store: metadata.Store[Volume]
 ) -> None:
     await store.create(volume(1), nothing, [])
     await store.create(volume(2), nothing, [])
@@ -49,7 +49,7 @@ async def test_what_is_recorded_is_found_again(
 
 
 async def test_many_changes_at_once_are_all_recorded(
-    tmp_path: pathlib.Path, store: metadata.Store
+    tmp_path: pathlib.Path, store: metadata.Store[Volume]
 ) -> None:
     numbers = range(1, metadata.BATCH * 2 + 10)
     made: list[int] = []
@@ -57,7 +57,7 @@ async def test_many_changes_at_once_are_all_recorded(
         *(store.create(volume(n), lambda n=n: made.append(n), [tmp_path]) for n in numbers)  # type: ignore[misc]
     )
     assert sorted(made) == list(numbers)
-    assert {one.serial for one in (await reloaded(tmp_path)).volumes} == set(numbers)
+    assert {one.serial for one in (await reloaded(tmp_path)).records} == set(numbers)
     await asyncio.gather(*(store.remove(f"id-{n}", nothing) for n in numbers))
     assert await asyncio.to_thread(names, tmp_path) == []
 
@@ -70,7 +70,7 @@ async def test_content_comes_before_the_file_and_the_file_appears_whole(
     def reached(step: Step) -> None:
         seen.append((step, names(tmp_path)))
 
-    store = metadata.Store(tmp_path, reached)
+    store = metadata.Store(tmp_path, documents.VOLUMES, reached)
     await store.create(volume(1), nothing, [])
     await store.remove("id-1", nothing)
     await store.close()
@@ -83,7 +83,7 @@ async def test_content_comes_before_the_file_and_the_file_appears_whole(
 
 
 async def test_a_change_that_fails_leaves_the_others_of_its_batch_alone(
-    tmp_path: pathlib.Path, store: metadata.Store
+    tmp_path: pathlib.Path, store: metadata.Store[Volume]
 ) -> None:
     def refuse() -> None:
         raise OSError(28, "no room")
@@ -98,11 +98,11 @@ async def test_a_change_that_fails_leaves_the_others_of_its_batch_alone(
     assert [type(outcome) for outcome in outcomes] == [
         type(None), OSError, FileNotFoundError, type(None),
     ]  # fmt: skip
-    assert {one.serial for one in (await reloaded(tmp_path)).volumes} == {1, 4}
+    assert {one.serial for one in (await reloaded(tmp_path)).records} == {1, 4}
 
 
 async def test_a_removal_that_is_refused_leaves_the_file(
-    tmp_path: pathlib.Path, store: metadata.Store
+    tmp_path: pathlib.Path, store: metadata.Store[Volume]
 ) -> None:
     def refuse() -> None:
         raise ValueError("in use")
@@ -110,22 +110,22 @@ async def test_a_removal_that_is_refused_leaves_the_file(
     await store.create(volume(1), nothing, [])
     with pytest.raises(ValueError, match="in use"):
         await store.remove("id-1", refuse)
-    assert len((await reloaded(tmp_path)).volumes) == 1
+    assert len((await reloaded(tmp_path)).records) == 1
 
 
-async def test_removing_what_is_not_there_is_fine(store: metadata.Store) -> None:
+async def test_removing_what_is_not_there_is_fine(store: metadata.Store[Volume]) -> None:
     await store.remove("id-9", nothing)
 
 
 async def test_a_client_that_goes_away_stops_nothing(
-    tmp_path: pathlib.Path, store: metadata.Store
+    tmp_path: pathlib.Path, store: metadata.Store[Volume]
 ) -> None:
     gone = asyncio.create_task(store.create(volume(1), nothing, []), name="gone")
     stays = asyncio.create_task(store.create(volume(2), nothing, []), name="stays")
     await asyncio.sleep(0)
     gone.cancel()
     await stays
-    assert len((await reloaded(tmp_path)).volumes) == 2
+    assert len((await reloaded(tmp_path)).records) == 2
 
 
 def test_half_written_files_go_and_damaged_ones_are_named(tmp_path: pathlib.Path) -> None:
@@ -134,8 +134,8 @@ def test_half_written_files_go_and_damaged_ones_are_named(tmp_path: pathlib.Path
     (tmp_path / "id-3.json").write_bytes(b"{}")
     (tmp_path / "id-4.json").write_bytes(documents.encode(volume(5)))
     (tmp_path / "README").touch()
-    loaded = metadata.Store(tmp_path).load()
-    assert loaded.volumes == (volume(2),)
+    loaded = metadata.Store(tmp_path, documents.VOLUMES).load()
+    assert loaded.records == (volume(2),)
     assert set(loaded.damaged) == {"id-3", "id-4"}
     assert str(tmp_path / "id-3.json") in loaded.damaged["id-3"]
     assert sorted(path.name for path in tmp_path.iterdir()) == [

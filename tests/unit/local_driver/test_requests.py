@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from bitts.csi import v1
 from bitts.rpc.codes import Code, RpcError
-from local_driver import requests
+from local_driver import listing, requests
 from local_driver.creation import Offer
 from local_driver.volumes import AccessMode, AccessType, Capability, Parameters, Requirement, Wish
 from support import localdriver
@@ -128,13 +128,13 @@ def test_every_mode_of_the_specification_has_its_name() -> None:
 
 @pytest.mark.parametrize(("text", "expected"), [("", 0), ("0", 0), ("17", 17)])
 def test_tokens(text: str, expected: int) -> None:
-    assert requests.token(text) == expected
+    assert listing.position(text) == expected
 
 
 @pytest.mark.parametrize("text", ["x", "-1", "1.5", "٣", "9" * 30, " 1"])
 def test_other_tokens_are_aborted(text: str) -> None:
     with pytest.raises(RpcError) as caught:
-        requests.token(text)
+        listing.position(text)
     assert caught.value.code is Code.ABORTED
 
 

@@ -5,11 +5,13 @@ and records nothing; what exists and what is mounted it asks of the disk and of 
 there is no state to lose. Its methods block: call them in a thread.
 """
 
+import contextlib
 import pathlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from local_driver import mountflags, mounts, steps
+from local_driver import filesystems, mountflags, mounts, steps
 from local_driver.creation import Offer
 from local_driver.volumes import Capability, Content, Volume
 
@@ -36,8 +38,45 @@ class Backend(Protocol):
     needs_growing: bool
     """Whether the node has work to do after a volume got a larger size."""
 
+    copies_at_once: bool
+    """Whether a copy takes an instant, whatever its size."""
+
+    stops_writers: bool
+    """Whether held_still() keeps writers waiting, so that several volumes share an instant."""
+
     def create(self, volume: Volume) -> None:
         """Make empty content, in place of any rubbish under the same ID."""
+        ...
+
+    def held_still(
+        self, volume: Volume, *, with_others: bool, loose: bool
+    ) -> contextlib.AbstractContextManager[float | None]:
+        """Have the volume's content stay as it is for the length of the block, even in use.
+
+        Yields when the block must be done (monotonic seconds), None for no limit. ``loose``
+        accepts a copy that is not of one instant; ``with_others`` asks that writers really
+        wait, for several volumes' common instant. Raises RpcError FAILED_PRECONDITION when
+        that cannot be, OSError.
+        """
+        ...
+
+    def copy(self, source_id: str, volume: Volume, deadline: float | None) -> None:
+        """Make a new volume's content of a volume's or a snapshot's, in place of any rubbish.
+
+        Raises what held_still()'s deadline asks for, OSError.
+        """
+        ...
+
+    def keep(self, source_id: str, snapshot_id: str, deadline: float | None) -> None:
+        """Make a snapshot's content of a volume's; as copy()."""
+        ...
+
+    def is_written(self, volume_id: str) -> bool:
+        """Whether somebody may be writing to the volume right now."""
+        ...
+
+    def usage(self, volume: Volume, path: pathlib.Path) -> filesystems.Usage:
+        """Say how full the volume is that is mounted at ``path``."""
         ...
 
     def remove(self, volume_id: str) -> None:
@@ -72,10 +111,13 @@ class Backend(Protocol):
         ...
 
     def resize(self, volume: Volume) -> None:
-        """Give content the size that ``volume`` has now; doing it again is fine.
+        """Give content the size that ``volume`` has now; doing it again is fine."""
+        ...
 
-        Also called for each volume at the start: a crash may have come between a change of
-        content and its record, and the record counts.
+    def adopt(self, volumes: Sequence[Volume]) -> Mapping[str, OSError]:
+        """Make content agree with the records, where a crash came in between.
+
+        Called once, at the start. Returns what is wrong, by volume ID.
         """
         ...
 

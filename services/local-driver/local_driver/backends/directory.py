@@ -4,13 +4,15 @@ A folder grows beyond its size unless the file system has project quota; then th
 so in its context. There are no raw volumes. Showing a volume is a bind mount, which needs root.
 """
 
+import contextlib
 import os
 import pathlib
 import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from bitts.rpc.codes import Code, RpcError
 
-from local_driver import mountflags, mounts, quotas
+from local_driver import copying, filesystems, mountflags, mounts, names, quotas, steps
 from local_driver.backends.backend import Site
 from local_driver.creation import Offer
 from local_driver.volumes import AccessType, Capability, Content, Volume
@@ -27,11 +29,14 @@ class DirectoryBackend:
     """Backend ``directory``."""
 
     needs_growing = False
+    stops_writers = False
 
     def __init__(self, site: Site) -> None:
         self.folder = site.state / "directory"
         self.folder.mkdir(mode=0o700, exist_ok=True)
         filesystem = mounts.containing(self.folder).filesystem
+        self.copies_at_once = False
+        self._reached = site.reached
         self.is_limiting = quotas.are_enforced(self.folder)
         self.offer = Offer(
             name="directory",
@@ -44,15 +49,56 @@ class DirectoryBackend:
 
     def create(self, volume: Volume) -> None:
         """Make an empty folder."""
-        path = self._path(volume.volume_id)
-        try:
-            path.mkdir()
-        except FileExistsError:
-            self.remove(volume.volume_id)
-            path.mkdir()
+        path = self._make(volume.volume_id)
         path.chmod(_MODE)
         if volume.is_limited:
             quotas.limit(path, volume.serial, volume.capacity)
+
+    def _make(self, content_id: str) -> pathlib.Path:
+        path = self._path(content_id)
+        try:
+            path.mkdir()
+        except FileExistsError:
+            self.remove(content_id)
+            path.mkdir()
+        return path
+
+    @contextlib.contextmanager
+    def held_still(
+        self, volume: Volume, *, with_others: bool, loose: bool
+    ) -> Iterator[float | None]:
+        """Refuse while somebody may write, unless that is accepted: a folder cannot be frozen."""
+        del with_others
+        if not loose and self.is_written(volume.volume_id):
+            raise RpcError(
+                Code.FAILED_PRECONDITION,
+                f"volume {volume.volume_id} is in use, and a folder cannot be copied at one "
+                "instant: end its pods first, use backend btrfs or image, or accept a copy made "
+                f"file by file with parameter {names.IN_USE_PARAMETER}: copy",
+            )
+        yield None
+
+    def copy(self, source_id: str, volume: Volume, deadline: float | None) -> None:
+        """Copy the folder, sharing blocks where the file system can."""
+        del deadline
+        self.create(volume)
+        copying.copy_tree(self._path(source_id), self._path(volume.volume_id))
+        self._reached(steps.Step.COPIED)
+
+    def keep(self, source_id: str, snapshot_id: str, deadline: float | None) -> None:
+        """Copy the folder, sharing blocks where the file system can."""
+        del deadline
+        copying.copy_tree(self._path(source_id), self._make(snapshot_id))
+        self._reached(steps.Step.COPIED)
+
+    def is_written(self, volume_id: str) -> bool:
+        """Whether there is a mount that is not read-only."""
+        return not all(mount.is_read_only for mount in self.sightings(volume_id))
+
+    def usage(self, volume: Volume, path: pathlib.Path) -> filesystems.Usage:
+        """Ask the file system; with project quota it answers for the folder."""
+        del volume
+        return filesystems.usage(path)
 
     def remove(self, volume_id: str) -> None:
         """Remove the folder and all that is in it."""
@@ -109,6 +155,14 @@ class DirectoryBackend:
         if volume.is_limited:
             quotas.resize(self._path(volume.volume_id), volume.capacity)
 
+    def adopt(self, volumes: Sequence[Volume]) -> Mapping[str, OSError]:
+        """Set the quotas again and miss what is not there."""
+        return adopted(volumes, self._adopt)
+
+    def _adopt(self, volume: Volume) -> None:
+        self._path(volume.volume_id).stat()
+        self.resize(volume)
+
     def grow(self, volume: Volume) -> None:
         """Do nothing: a folder has no size of its own."""
 
@@ -117,6 +171,17 @@ class DirectoryBackend:
 
     def _path(self, volume_id: str) -> pathlib.Path:
         return self.folder / volume_id
+
+
+def adopted(volumes: Sequence[Volume], adopt: Callable[[Volume], None]) -> dict[str, OSError]:
+    """Call ``adopt`` for each volume and collect what is wrong, by volume ID."""
+    problems: dict[str, OSError] = {}
+    for volume in volumes:
+        try:
+            adopt(volume)
+        except OSError as error:
+            problems[volume.volume_id] = error
+    return problems
 
 
 def _remove_tree(path: pathlib.Path) -> None:

@@ -7,15 +7,17 @@ leaves an image either blank or whole.
 """
 
 import contextlib
+import dataclasses
 import os
 import pathlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from bitts.rpc.codes import Code, RpcError
 
-from local_driver import filesystems, growing, loops, mountflags, mounts, steps
+from local_driver import copying, filesystems, growing, loopmounts, loops, mountflags, mounts, steps
 from local_driver.backends.backend import Site
+from local_driver.backends.directory import adopted
 from local_driver.creation import Offer
 from local_driver.volumes import AccessType, Capability, Content, Volume
 
@@ -36,6 +38,7 @@ class ImageBackend:
 
     is_limiting = True
     needs_growing = True
+    stops_writers = True
 
     def __init__(self, site: Site) -> None:
         self.folder = site.state / "image"
@@ -43,6 +46,7 @@ class ImageBackend:
         self._reached = site.reached
         for path in self.folder.glob(f"*{_FORMATTING}"):
             path.unlink()
+        self.copies_at_once = copying.is_instant(self.folder)
         self.offer = Offer(
             name="image",
             access=frozenset(AccessType),
@@ -61,27 +65,76 @@ class ImageBackend:
             self.remove(volume.volume_id)
             _make_sparse(path, volume.capacity)
 
+    @contextlib.contextmanager
+    def held_still(
+        self, volume: Volume, *, with_others: bool, loose: bool
+    ) -> Iterator[float | None]:
+        """Freeze a mounted file system; have a raw device's writes in the image.
+
+        A raw device's writers cannot be stopped, so it must be copied at once, and alone.
+        """
+        del loose
+        found = [loop for loop in loops.find(self._path(volume.volume_id)) if not loop.is_read_only]
+        mounted = next(filter(None, map(loopmounts.filesystem, found)), None)
+        if mounted is not None and "ro" not in mounted.super_options:
+            with copying.frozen(pathlib.Path(mounted.point)) as deadline:
+                self._reached(steps.Step.FROZEN)
+                yield deadline
+            return
+        if found and mounted is None:
+            if with_others or not self.copies_at_once:
+                raise RpcError(
+                    Code.FAILED_PRECONDITION,
+                    f"volume {volume.volume_id} is in use as a raw device, whose writers cannot "
+                    "be stopped: end its pods first",
+                )
+            copying.flush_device(found[0].path)
+        yield None
+
+    def copy(self, source_id: str, volume: Volume, deadline: float | None) -> None:
+        """Copy the image into a new one of the volume's size."""
+        self._copy(source_id, volume.volume_id, volume.capacity, deadline)
+
+    def keep(self, source_id: str, snapshot_id: str, deadline: float | None) -> None:
+        """Copy the image into a new one of its size."""
+        size = self._path(source_id).stat().st_size
+        self._copy(source_id, snapshot_id, size, deadline)
+
+    def _copy(self, source_id: str, target_id: str, size: int, deadline: float | None) -> None:
+        self.remove(target_id)
+        source, target = self._path(source_id), self._path(target_id)
+        copying.copy_file(source, target, size, deadline=deadline)
+        self._reached(steps.Step.COPIED)
+
+    def is_written(self, volume_id: str) -> bool:
+        """Whether there is a device that is not read-only."""
+        return not all(loop.is_read_only for loop in loops.find(self._path(volume_id)))
+
+    def usage(self, volume: Volume, path: pathlib.Path) -> filesystems.Usage:
+        """Ask the volume's own file system."""
+        del volume
+        return filesystems.usage(path)
+
     def remove(self, volume_id: str) -> None:
         """Remove the file."""
         self._path(volume_id).unlink(missing_ok=True)
 
     def contents(self) -> set[str]:
-        """Return the IDs of all images."""
+        """Return the IDs of all images, snapshots' included."""
         return {
             name.removesuffix(_SUFFIX) for name in os.listdir(self.folder) if name.endswith(_SUFFIX)
         }
 
     def sightings(self, volume_id: str) -> list[mounts.Mount]:
         """Return the mounts of the file system, and of the device nodes, that show the image."""
-        found = loops.find(self._path(volume_id))
-        return _sightings(found) if found else []
+        return loopmounts.sightings(loops.find(self._path(volume_id)))
 
     def in_use(self, volume_id: str) -> str:
         """Say where the image is mounted or attached."""
         found = loops.find(self._path(volume_id))
         if not found:
             return ""
-        seen = _sightings(found)
+        seen = loopmounts.sightings(found)
         return f"mounted at {seen[0].point}" if seen else f"attached to {found[0].path}"
 
     def prepare(self, volume: Volume, capability: Capability) -> Content:
@@ -110,7 +163,7 @@ class ImageBackend:
             )
             if grows and not is_online:
                 growing.grow_idle(loop.path)
-            mounts.mount(loop.path, path, volume.filesystem, flags)
+            mounts.mount(loop.path, path, volume.filesystem, _told_apart(volume, flags))
             if grows and is_online:
                 growing.grow(volume.filesystem, loop.path, path)
 
@@ -127,12 +180,17 @@ class ImageBackend:
             os.truncate(path, volume.capacity)
             filesystems.sync(path)
 
+    def adopt(self, volumes: Sequence[Volume]) -> Mapping[str, OSError]:
+        """Set the images' sizes again, miss what is not there, thaw what was left frozen."""
+        loopmounts.thaw({f"{volume.volume_id}{_SUFFIX}" for volume in volumes})
+        return adopted(volumes, self.resize)
+
     def grow(self, volume: Volume) -> None:
         """Resize the devices that show the image, and a mounted file system to fill its device."""
         for loop in loops.find(self._path(volume.volume_id)):
             loops.resize(loop)
             self._reached(steps.Step.DEVICE_RESIZED)
-            mount = next((seen for seen in _sightings([loop]) if not _is_node(seen, loop)), None)
+            mount = loopmounts.filesystem(loop)
             if mount is not None and growing.is_short(
                 volume.filesystem, self._path(volume.volume_id)
             ):
@@ -148,8 +206,8 @@ class ImageBackend:
         """
         image = self._path(volume_id)
         found = loops.find(image)
-        shown = _sightings(found) if found else []
-        idle = [loop for loop in found if not any(_shows(mount, loop) for mount in shown)]
+        shown = loopmounts.sightings(found)
+        idle = [loop for loop in found if not any(loopmounts.shows(mount, loop) for mount in shown)]
         for loop in idle:
             if not loop.is_autoclear:
                 loops.detach(loop)
@@ -208,6 +266,13 @@ class ImageBackend:
         return self.folder / f"{volume_id}{_SUFFIX}"
 
 
+def _told_apart(volume: Volume, flags: mountflags.MountFlags) -> mountflags.MountFlags:
+    """Let a copy of an xfs be mounted beside its original, which has the same UUID."""
+    if volume.filesystem != "xfs":
+        return flags
+    return dataclasses.replace(flags, data=",".join(filter(None, (flags.data, "nouuid"))))
+
+
 def _make_sparse(path: pathlib.Path, size: int) -> None:
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -217,19 +282,3 @@ def _make_sparse(path: pathlib.Path, size: int) -> None:
         raise
     finally:
         os.close(handle)
-
-
-def _sightings(found: list[loops.Loop]) -> list[mounts.Mount]:
-    return [
-        mount for mount in mounts.matching("loop") if any(_shows(mount, loop) for loop in found)
-    ]
-
-
-def _shows(mount: mounts.Mount, loop: loops.Loop) -> bool:
-    """Whether it is the loop's file system, or the device node bound for a raw volume."""
-    its_own = mount.device == f"{os.major(loop.device)}:{os.minor(loop.device)}"
-    return its_own or _is_node(mount, loop)
-
-
-def _is_node(mount: mounts.Mount, loop: loops.Loop) -> bool:
-    return mount.filesystem in {"devtmpfs", "tmpfs"} and mount.root == f"/loop{loop.number}"

@@ -1,0 +1,94 @@
+"""Records in memory: looked up by ID and listed in the order of their making, page by page."""
+
+import bisect
+from collections.abc import Callable, Iterator
+from typing import Generic, Protocol, TypeVar
+
+from bitts.rpc.codes import Code, RpcError
+
+
+class Numbered(Protocol):
+    """What has a number that grows with each one made."""
+
+    @property
+    def serial(self) -> int:
+        """The number."""
+        ...
+
+
+R = TypeVar("R", bound=Numbered)
+
+
+class Listing(Generic[R]):
+    """Records of one kind; ``identity`` gives the ID of one."""
+
+    def __init__(self, identity: Callable[[R], str]) -> None:
+        self._identity = identity
+        self._records: dict[str, R] = {}
+        self._serials: list[int] = []
+        self._by_serial: dict[int, str] = {}
+        self._next_serial = 1
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __iter__(self) -> Iterator[R]:
+        return (self._records[self._by_serial[serial]] for serial in list(self._serials))
+
+    def get(self, record_id: str) -> R | None:
+        """Return a record, None without one."""
+        return self._records.get(record_id)
+
+    def add(self, record: R) -> None:
+        """Take in a record, or what has changed of it."""
+        record_id = self._identity(record)
+        if record_id not in self._records:
+            bisect.insort(self._serials, record.serial)
+            self._by_serial[record.serial] = record_id
+            self._next_serial = max(self._next_serial, record.serial + 1)
+        self._records[record_id] = record
+
+    def discard(self, record_id: str) -> R | None:
+        """Forget a record and return it; an unknown one is fine."""
+        record = self._records.pop(record_id, None)
+        if record is not None:
+            del self._serials[bisect.bisect_left(self._serials, record.serial)]
+            del self._by_serial[record.serial]
+        return record
+
+    def take_serial(self) -> int:
+        """Return a number that no record has."""
+        self._next_serial += 1
+        return self._next_serial - 1
+
+    def page(
+        self, after: int, limit: int, wanted: Callable[[R], bool] | None = None
+    ) -> tuple[list[R], int | None]:
+        """Return up to ``limit`` records (0: all) made after number ``after``.
+
+        The second value is the number to go on after, None at the end. A record that goes
+        between two pages shifts nothing, and one that comes is on a later page.
+        """
+        found: list[R] = []
+        for serial in self._serials[bisect.bisect_right(self._serials, after) :]:
+            record = self._records[self._by_serial[serial]]
+            if wanted is not None and not wanted(record):
+                continue
+            if limit and len(found) == limit:
+                return found, found[-1].serial
+            found.append(record)
+        return found, None
+
+
+def position(text: str) -> int:
+    """Read a token of page(): the number of the last record seen, 0 for the beginning.
+
+    Raises RpcError ABORTED for one that this driver never gave (CSI ListVolumes Errors).
+    """
+    if not text:
+        return 0
+    if not text.isascii() or not text.isdecimal() or len(text) > 18:
+        raise RpcError(
+            Code.ABORTED, f"starting_token: {text!r} is none of ours: start again without"
+        )
+    return int(text)

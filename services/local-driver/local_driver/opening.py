@@ -1,0 +1,85 @@
+"""What the last run left, found again: records, content, and how they agree. Blocks."""
+
+import pathlib
+from dataclasses import dataclass
+
+from bitts.core import logs, process
+
+from local_driver import backends, catalog, documents, metadata, steps
+from local_driver.archive import Archive
+from local_driver.backends.backend import Site
+from local_driver.options import Options
+from local_driver.shelf import Shelf
+from local_driver.snapshots import Group, Snapshot
+from local_driver.storage import Storage
+from local_driver.volumes import Volume
+
+FOLDERS = ("volumes", "snapshots", "groups")
+"""Where the records lie in the state directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Everything that is stored, ready for use; ``close`` when it is not needed any more."""
+
+    storage: Storage
+    archive: Archive
+    stores: tuple["metadata.Store[Volume]", "metadata.Store[Snapshot]", "metadata.Store[Group]"]
+
+    async def close(self) -> None:
+        """Write what waits."""
+        for store in self.stores:
+            await store.close()
+
+
+def opened(options: Options, reached: steps.Reached) -> Opened:
+    """Read the state directory; raises ExitError when it is not this node's, OSError."""
+    state = pathlib.Path(options.storage.state)
+    for name in FOLDERS:
+        (state / name).mkdir(mode=0o700, exist_ok=True)
+    volumes = metadata.Store(state / "volumes", documents.VOLUMES, reached)
+    snapshots = metadata.Store(state / "snapshots", documents.SNAPSHOTS, reached)
+    groups = metadata.Store(state / "groups", documents.GROUPS, reached)
+    found = volumes.load()
+    kept, kept_groups = snapshots.load(), groups.load()
+    damaged = {**kept.damaged, **kept_groups.damaged}
+    _tell_damage({**found.damaged, **damaged})
+    shelf = Shelf(kept.records, kept_groups.records, damaged)
+    held = {one.backend for one in found.records} | {one.backend for one in shelf.snapshots}
+    nodes = {one.node for one in found.records} | {one.node for one in shelf.snapshots}
+    _require_own(options, nodes)
+    chosen = backends.opened(options.storage.backends, Site(state, reached))
+    for name in sorted(held - set(chosen)):
+        logs.get("storage").warning(
+            "Volumes are out of service: add their backend to --backends", backend=name
+        )
+    storage = Storage(
+        chosen,
+        volumes,
+        catalog.Catalog(found.records, found.damaged),
+        limit=options.storage.capacity,
+        shelf=shelf,
+        reached=reached,
+    )
+    storage.adopt()
+    archive = Archive(chosen, shelf, snapshots, groups, reached)
+    return Opened(storage, archive, (volumes, snapshots, groups))
+
+
+def _tell_damage(damaged: dict[str, str]) -> None:
+    for record_id, problem in damaged.items():
+        logs.get("storage").error(
+            "A record cannot be read, what it describes is out of service",
+            id=record_id,
+            err=problem,
+        )
+
+
+def _require_own(options: Options, nodes: set[str]) -> None:
+    strangers = sorted(nodes - {options.node_id})
+    if strangers:
+        raise process.ExitError(
+            1,
+            f"--state-dir {options.storage.state} holds volumes of node {strangers[0]!r}, this "
+            f"is {options.node_id!r}: their PersistentVolumes point there; correct --node-id",
+        )
