@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Generator, Iterator
 
 import pytest
 from blockbuster import BlockBuster
+from support import building, leaks, processes, servers
 from support import cluster as clusters
-from support import leaks, processes, servers
 
 OUR_PACKAGES = [
     "bitts",
@@ -57,6 +57,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("root"):
             item.add_marker(skip)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    building.build_wanted(session)
 
 
 @pytest.hookimpl(wrapper=True)

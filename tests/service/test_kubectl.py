@@ -10,6 +10,8 @@ from devcluster import gobuild
 from support import cluster as clusters
 from support import peers, processes
 
+pytestmark = pytest.mark.builds("kubectl")
+
 CONFIG = """
 apiVersion: v1
 kind: ConfigMap

@@ -6,7 +6,7 @@ import re
 import pytest
 from support import localdriver, peers, processes
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.builds("csi-sanity")]
 
 PARAMETERS = {
     "directory": "backend: directory\n",
