@@ -53,7 +53,7 @@ class Server:
             return _refusal(errors.ApiError(500, "InternalError", text))
 
     def _authenticate(self, request: web.BaseRequest) -> None:
-        given = request.headers.get("Authorization", "").encode()
+        given = request.headers.get("Authorization", "").encode(errors="surrogateescape")
         if not hmac.compare_digest(given, self._authorization):
             raise errors.ApiError(401, "Unauthorized", "Unauthorized")
 

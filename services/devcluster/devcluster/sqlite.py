@@ -33,7 +33,7 @@ async def opened(path: pathlib.Path, store: Store) -> "collections.abc.AsyncIter
     """Load a file into an empty store and keep it up to date; raises ExitError."""
     try:
         connection = await asyncio.to_thread(_open, path, store)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, OSError) as error:
         raise ExitError(1, f"cannot use {path}: {error}; move it away to start empty") from error
     log = SqliteLog(connection, store)
     store.log = log
@@ -45,6 +45,8 @@ async def opened(path: pathlib.Path, store: Store) -> "collections.abc.AsyncIter
 
 
 def _open(path: pathlib.Path, store: Store) -> sqlite3.Connection:
+    path.touch(mode=0o600)  # Secrets are in it; SQLite's other files get its mode
+    path.chmod(0o600)
     # One thread at a time uses it: the log's lock sees to that.
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     connection.execute("pragma journal_mode = wal")
