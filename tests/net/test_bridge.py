@@ -132,7 +132,7 @@ def test_frames_with_a_stranger_s_address_are_dropped(
         ({"hairpinMode": True, "promiscMode": True}, "999: cannot set hairpin mode and"),
         ({"disableContainerInterface": True}, "999: cannot use IPAM when"),
         ({"vlan": 4095}, "999: invalid VLAN ID 4095"),
-        ({"ipMasqBackend": "x"}, '999: unknown ipmasq backend "x"'),
+        ({"ipMasq": True, "ipMasqBackend": "x"}, '999: unknown ipmasq backend "x"'),
         ({"ipam": {}}, None),
         ({"ipam": {"type": "host-local"}}, "999: no IP ranges specified"),
         ({"ipam": {"type": "none-such"}}, '999: failed to find plugin "none-such" in path'),

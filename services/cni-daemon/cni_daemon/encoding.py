@@ -6,6 +6,7 @@ from bitts.net import addresses, links, nftables, routes
 from bitts.net.wire import Message
 
 from cni_daemon import operations as op
+from cni_daemon import traffic
 from cni_daemon.model import Place
 
 ROUTE_OPERATIONS = (
@@ -91,6 +92,10 @@ def describe(operation: op.Operation) -> str:  # noqa: C901 - a table
             return f"changing the set {container.name} of table {container.table}"
         case op.ReleaseAddresses(directory):
             return f"releasing addresses in {directory}"
+        case traffic.ForgetFlows():
+            return "forgetting tracked flows"
+        case traffic.AllowLoopbackSources(address):
+            return f"unable to enable route_localnet toward {address}"
         case op.RunDelegate(type=kind):
             return f"running plugin {kind}"
         case _:

@@ -6,16 +6,20 @@ or not: undo operations bear that. ``undo`` itself never stops at a problem: it 
 and reports.
 """
 
+import socket
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import TypeAlias, TypeGuard, cast
 
-from bitts.net import addresses, nftables, sysctls
+from bitts.core import logs
+from bitts.net import addresses, conntrack, lookups, nftables, sysctls
 from bitts.net.errors import NamespaceError, NetlinkError
+from bitts.net.nftables import Element
 from bitts.net.sockets import Socket
 
-from cni_daemon import delegates, encoding, scene
+from cni_daemon import delegates, encoding, scene, traffic
 from cni_daemon import operations as op
 from cni_daemon.encoding import ElementOperation, RouteOperation
 from cni_daemon.faults import Reached
@@ -99,7 +103,7 @@ class Executor:
             if _is_route(batch):
                 _send(batch, where)
             elif _is_element(batch):
-                self._change_sets(batch)
+                self._change_sets([_guarded(each) for each in batch])
             elif isinstance(first, op.SetSysctl):
                 _set(cast("Sequence[op.SetSysctl]", batch), where)
             else:
@@ -124,14 +128,23 @@ class Executor:
                 self._stores.at(directory).release(container_id, ifname)
             case op.RunDelegate(kind, stdin, environment):
                 delegates.run(kind, stdin.encode(), dict(environment))
+            case traffic.ForgetFlows(services):
+                _forget(services)
+            case traffic.AllowLoopbackSources(address):
+                _allow_loopback_sources(address, where)
             case _:
                 raise TypeError(f"nobody carries out {operation!r}")
 
     def _change_sets(self, batch: Sequence[ElementOperation]) -> None:
+        batch = [each for each in batch if each.elements]
+        if not batch:
+            return
         failed = scene.host_netfilter().transact([encoding.element_message(o) for o in batch])
         if not failed:
             return
         error = NetlinkError(failed[0].error, encoding.describe(batch[0]), failed[0].text)
+        if error.is_taken:
+            raise _taken(batch, error)
         if not error.is_missing:
             raise error
         if all(isinstance(each, op.RemoveElements) for each in batch):
@@ -147,6 +160,51 @@ class Executor:
             for operation in operations:
                 if isinstance(operation, op.ApplyRules):
                     nftables.apply(operation.script)
+
+
+def _guarded(operation: ElementOperation) -> ElementOperation:
+    """Reduce a removal to entries that lead where they should: others are somebody else's."""
+    if isinstance(operation, op.AddElements):
+        return operation
+    kept = tuple(
+        each for each in operation.elements if each.data is None or _leads(operation, each)
+    )
+    return replace(operation, elements=tuple(Element(each.key) for each in kept))
+
+
+def _leads(operation: op.RemoveElements, element: Element) -> bool:
+    try:
+        reply = scene.host_netfilter().query(nftables.get(operation.container, element.key))
+    except NetlinkError as error:
+        if error.is_missing:
+            return False
+        raise
+    return element in nftables.decode(reply)
+
+
+def _taken(batch: Sequence[ElementOperation], error: NetlinkError) -> NetlinkError:
+    claims = [o.claim for o in batch if isinstance(o, op.AddElements) and o.claim]
+    if not claims:
+        return error
+    what = f"{' or '.join(claims)} is taken by another container: free it or choose another"
+    return NetlinkError(error.code, what)
+
+
+def _forget(services: Iterable[conntrack.Service]) -> None:
+    for service in services:
+        try:
+            conntrack.forget(scene.host_netfilter(), service)
+        except NetlinkError as error:  # no harm but to flows that go on
+            logs.get("executor").warning("Cannot forget flows", port=service.port, err=error)
+
+
+def _allow_loopback_sources(address: traffic.IpAddress, where: Scene) -> None:
+    index = lookups.toward(where.route(Place.HOST), address)
+    if not index:
+        return
+    key = f"ipv4/conf/{socket.if_indextoname(index)}/route_localnet"
+    if sysctls.read(key) != "1":
+        sysctls.write(key, "1")
 
 
 def _send(batch: Sequence[RouteOperation], where: Scene) -> None:

@@ -17,6 +17,7 @@ from bitts.cni.environment import Command, Invocation
 from bitts.cni.results import Result
 from bitts.net.addresses import Address
 from bitts.net.links import Link
+from bitts.net.nftables import Container, Element
 from bitts.net.routes import Route
 
 from cni_daemon.operations import Operation
@@ -101,7 +102,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a plugin wants to know, by name: links with their addresses, settings, routes."""
+    """What a plugin wants to know, by name: links with their addresses, settings, routes.
+
+    ``elements`` are sets and maps, each with the key of an element that may be there.
+    """
 
     host: tuple[str, ...] = ()
     pod: tuple[str, ...] = ()
@@ -109,6 +113,7 @@ class Look:
     pod_settings: tuple[str, ...] = ()
     has_pod_routes: bool = False
     has_host_links: bool = False
+    elements: tuple[tuple[Container, bytes], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +134,14 @@ class View:
 class Observed:
     """What was seen. ``pod`` is None where the namespace is gone.
 
-    ``settled`` holds the keys of ``Once`` operations that this daemon has carried out.
+    ``settled`` holds the keys of ``Once`` operations that this daemon has carried out,
+    ``elements`` those of the elements looked for that are in their sets.
     """
 
     host: View = field(default_factory=View)
     pod: View | None = None
     settled: frozenset[str] = frozenset()
+    elements: Mapping[tuple[Container, bytes], Element] = field(default_factory=dict)
 
     def with_planned(self, planned: Mapping[Place, tuple[Link, ...]]) -> "Observed":
         """Add links that earlier plugins of the chain plan to make, as if they were there."""

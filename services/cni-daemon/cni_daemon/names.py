@@ -8,6 +8,9 @@ TABLE = "bitts_cni"
 ALIAS = "bitts-cni "
 """How aliases of our host links begin; the rest says whose they are. Only such are swept."""
 
+HAIRPIN_MARK = 13
+"""The bit of packet marks that says: a published port was asked for (the reference's default)."""
+
 CHAIN_TYPE = "bitts"
 """The plugin type that runs the plugins listed in its own configuration as one."""
 

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable, Mapping
 
-from bitts.net import addresses, links, routes, sysctls
+from bitts.net import addresses, links, nftables, routes, sysctls
 from bitts.net.addresses import Address
 from bitts.net.errors import NetlinkError
 from bitts.net.links import Link
+from bitts.net.nftables import Container, Element
 from bitts.net.sockets import Socket
 
+from cni_daemon import scene
 from cni_daemon.model import Look, Observed, Place, View
 from cni_daemon.scene import Scene
 
@@ -25,7 +27,22 @@ def observe(look: Look, where: Scene, settled: frozenset[str]) -> Observed:
     pod = None
     if where.has_pod:
         pod = _pod(look, where)
-    return Observed(host, pod, settled)
+    return Observed(host, pod, settled, _elements(look.elements))
+
+
+def _elements(
+    wanted: Iterable[tuple[Container, bytes]],
+) -> dict[tuple[Container, bytes], Element]:
+    found: dict[tuple[Container, bytes], Element] = {}
+    for container, key in wanted:
+        try:
+            reply = scene.host_netfilter().query(nftables.get(container, key), "looking for rules")
+        except NetlinkError as error:
+            if not error.is_missing:
+                raise
+        else:
+            found.update(((container, key), each) for each in nftables.decode(reply))
+    return found
 
 
 def _pod(look: Look, where: Scene) -> View:

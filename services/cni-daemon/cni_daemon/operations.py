@@ -17,6 +17,8 @@ from bitts.net.links import Change, End
 from bitts.net.nftables import Container, Element
 from bitts.net.routes import Route
 
+from cni_daemon.traffic import AllowLoopbackSources, ForgetFlows
+
 IpInterface = ipaddress.IPv4Interface | ipaddress.IPv6Interface
 NO_CHANGE = Change()
 
@@ -148,15 +150,22 @@ class SetSysctl:
 
 @dataclass(frozen=True, slots=True)
 class AddElements:
-    """Add elements to an nftables set or map, whose rules (``Once``) must be there."""
+    """Add elements to an nftables set or map, whose rules (``Once``) must be there.
+
+    ``claim`` says what is wanted, for the error when an entry leads elsewhere already.
+    """
 
     container: Container
     elements: tuple[Element, ...]
+    claim: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveElements:
-    """Remove elements; those that are missing are no error."""
+    """Remove elements; those that are missing are no error.
+
+    One that is given with its data is left alone when it leads elsewhere by now.
+    """
 
     container: Container
     elements: tuple[Element, ...]
@@ -191,6 +200,7 @@ Simple: typing.TypeAlias = (
     MakeVeth | MakeBridge | MakeLink | ChangeLink | DeleteLink | SetPort | SetPortVlan
     | AddAddress | RemoveAddress | AwaitAddresses | AddRoute | RemoveRoute | SetSysctl
     | AddElements | RemoveElements | ApplyRules | ReleaseAddresses | RunDelegate
+    | ForgetFlows | AllowLoopbackSources
 )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bitts.cni import documents, results
+from bitts.cni import documents, results, versions
 from bitts.cni.attachments import Attachment
 from bitts.cni.conversion import ConversionError, convert
 from bitts.cni.documents import DocumentError
@@ -45,7 +45,8 @@ class Asking:
         """Take addresses. Blocks. Raises CniError, OSError, DelegateError."""
         if self.is_ours:
             ipam = registry.ALL[self.kind]
-            return ipam.allocate(ipam.parse(self.call.config, self.call), stores, self.call)
+            found = ipam.allocate(ipam.parse(self.call.config, self.call), stores, self.call)
+            return _as_programs_see_it(found, self.call.config.version)
         output = self._run(Command.ADD)
         try:
             found = results.decode(documents.parse(output), self.call.config.version)
@@ -88,3 +89,14 @@ class Asking:
         if self.call.previous is not None:
             document["prevResult"] = results.encode(self.call.previous)
         return documents.render(document, compact=True)
+
+
+def _as_programs_see_it(result: Result, version: str) -> Result:
+    """Lose what an answer of the oldest versions cannot hold, as it does between two programs.
+
+    Configurations of that age name metrics and scopes that never took effect, and would break
+    if they suddenly did.
+    """
+    if versions.family(version) is not versions.Family.FLAT or not result.ips:
+        return result
+    return convert(convert(result, version), _INTERNAL_VERSION)

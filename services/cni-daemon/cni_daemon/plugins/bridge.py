@@ -49,6 +49,7 @@ class Options:
     is_default_gateway: bool = False
     force_address: bool = False
     masquerades: bool = False
+    masquerade_backend: str = ""
     mtu: int = 0
     hairpin: bool = False
     promiscuous: bool = False
@@ -86,6 +87,7 @@ def _options(config: PluginConfig) -> Options:
         is_default_gateway=is_default,
         force_address=fields.boolean("forceAddress"),
         masquerades=fields.boolean("ipMasq"),
+        masquerade_backend=fields.text("ipMasqBackend"),
         mtu=fields.integer("mtu"),
         hairpin=fields.boolean("hairpinMode"),
         promiscuous=fields.boolean("promiscMode"),
@@ -99,7 +101,6 @@ def _options(config: PluginConfig) -> Options:
         ipam=config.ipam_type,
         dns=results.decode_dns(fields.nested("dns")),
     )
-    masquerade.check_backend(fields.text("ipMasqBackend"))
     _check(options)
     return options
 
@@ -144,7 +145,7 @@ def foundation(options: Options, call: Call, observed: Observed) -> tuple[Operat
         for ip in ips:
             found += _gateway(options, bridge, ip, observed)
     if options.masquerades:
-        found += masquerade.foundation(ips, observed)
+        found += masquerade.foundation(ips, options.masquerade_backend, observed)
     if options.checks_mac:
         found += spoofing.foundation(observed)
     return tuple(found)

@@ -24,14 +24,11 @@ _MULTICAST = {4: "224.0.0.0/4", 6: "ff00::/8"}
 _PRIORITY = 100
 
 
-def check_backend(backend: str) -> None:
-    """Refuse a backend that does not exist, in the reference's words."""
-    if backend not in BACKENDS:
+def foundation(ips: Iterable[Ip], backend: str, observed: Observed) -> tuple[Once, ...]:
+    """Return the rules that are missing for these addresses. Raises CniError."""
+    ips = tuple(ips)
+    if ips and backend not in BACKENDS:
         raise CniError(Code.INTERNAL, f'unknown ipmasq backend "{backend}"')
-
-
-def foundation(ips: Iterable[Ip], observed: Observed) -> tuple[Once, ...]:
-    """Return the rules that are missing for these addresses."""
     wanted = {_key(ip.address): ip.address for ip in ips}
     return tuple(
         Once(key, (ApplyRules(_script(address)),))

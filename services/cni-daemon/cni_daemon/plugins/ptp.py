@@ -34,6 +34,7 @@ class Options:
     """The plugin's own keys."""
 
     masquerades: bool = False
+    masquerade_backend: str = ""
     mtu: int = 0
     dns: Dns = results.NO_DNS
 
@@ -41,9 +42,9 @@ class Options:
 def parse(config: PluginConfig, _call: Call) -> Options:
     """Read the configuration. Raises CniError."""
     fields = config.fields
-    masquerade.check_backend(fields.text("ipMasqBackend"))
     return Options(
         masquerades=fields.boolean("ipMasq"),
+        masquerade_backend=fields.text("ipMasqBackend"),
         mtu=fields.integer("mtu"),
         dns=results.decode_dns(fields.nested("dns")),
     )
@@ -65,7 +66,7 @@ def foundation(options: Options, call: Call, observed: Observed) -> tuple[Operat
         if observed.host.settings.get(_FORWARDING[version]) != "1"
     ]
     if options.masquerades:
-        found += masquerade.foundation(ips, observed)
+        found += masquerade.foundation(ips, options.masquerade_backend, observed)
     return tuple(found)
 
 

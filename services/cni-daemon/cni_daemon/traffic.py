@@ -1,0 +1,28 @@
+"""Operations on traffic rather than on links: what flows are forgotten, let through, slowed.
+
+They belong to ``operations``, which has the list of all kinds and their codec.
+"""
+
+import ipaddress
+from dataclasses import dataclass
+
+from bitts.net.conntrack import Service
+
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetFlows:
+    """Forget tracked flows to services, so that they meet the rules anew; never fails."""
+
+    services: tuple[Service, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AllowLoopbackSources:
+    """Let packets from 127.0.0.0/8 leave by the host link that leads to an address.
+
+    Without a way there nothing is done. It stays: others use the link too.
+    """
+
+    address: IpAddress

@@ -1,0 +1,117 @@
+"""Configurations to run through the reference plugins and through ours.
+
+A few are written down because they once differed or are asked for by name; the rest is drawn
+from all combinations with a fixed seed, so that a failure can be repeated.
+"""
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+_VERSIONS = ("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
+
+_RANGES: Mapping[str, Sequence[Sequence[Mapping[str, str]]]] = {
+    "v4": [[{"subnet": "10.77.0.0/24"}]],
+    "v6": [[{"subnet": "fd77::/64"}]],
+    "dual": [[{"subnet": "10.77.0.0/24"}], [{"subnet": "fd77::/64"}]],
+    "pool": [
+        [
+            {"subnet": "10.77.0.0/29", "rangeStart": "10.77.0.5", "rangeEnd": "10.77.0.5"},
+            {"subnet": "10.78.0.0/24", "gateway": "10.78.0.254"},
+        ]
+    ],
+    "part": [[{"subnet": "10.77.0.0/16", "rangeStart": "10.77.3.4", "gateway": "10.77.9.9"}]],
+}
+_ROUTES: Mapping[str, Sequence[Mapping[str, Any]]] = {
+    "none": [],
+    "plain": [{"dst": "192.0.2.0/24"}],
+    "via": [{"dst": "198.51.100.0/24", "gw": "10.77.0.1"}],
+    "metric": [{"dst": "203.0.113.0/24", "priority": 77}],
+    "table": [{"dst": "203.0.113.0/24", "table": 99}],
+    "scope": [{"dst": "203.0.113.0/24", "scope": 253}],
+}
+_STATIC = {
+    "one": [{"address": "10.77.0.9/24", "gateway": "10.77.0.1"}],
+    "bare": [{"address": "10.77.0.9/24"}],
+    "dual": [
+        {"address": "10.77.0.9/24", "gateway": "10.77.0.1"},
+        {"address": "fd77::9/64", "gateway": "fd77::1"},
+    ],
+}
+_BRIDGE_FLAGS: Sequence[Mapping[str, Any]] = (
+    {}, {"isGateway": True}, {"isDefaultGateway": True}, {"isDefaultGateway": True, "mtu": 1400},
+    {"hairpinMode": True}, {"promiscMode": True}, {"portIsolation": True},
+    {"isGateway": True, "forceAddress": True}, {"mtu": 1300},
+    {"isDefaultGateway": True, "hairpinMode": True, "portIsolation": True},
+    {"dns": {"nameservers": ["192.0.2.53"], "search": ["x.example"]}},
+    {"runtimeConfig": {"mac": "02:11:22:33:44:55"}},
+)  # fmt: skip
+
+
+def _host_local(drawn: random.Random) -> dict[str, Any]:
+    ipam: dict[str, Any] = {"type": "host-local", "ranges": _RANGES[drawn.choice([*_RANGES])]}
+    routes = _ROUTES[drawn.choice([*_ROUTES])]
+    return {**ipam, "routes": routes} if routes else ipam
+
+
+def _static(drawn: random.Random) -> dict[str, Any]:
+    ipam: dict[str, Any] = {"type": "static", "addresses": _STATIC[drawn.choice([*_STATIC])]}
+    routes = _ROUTES[drawn.choice([*_ROUTES])]
+    return {**ipam, "routes": routes} if routes else ipam
+
+
+def _bridge(drawn: random.Random) -> dict[str, Any]:
+    config: dict[str, Any] = {"type": "bridge", **drawn.choice(_BRIDGE_FLAGS)}
+    kind = drawn.choice(["host-local", "host-local", "static", "none"])
+    if kind != "none":
+        config["ipam"] = _host_local(drawn) if kind == "host-local" else _static(drawn)
+    return config
+
+
+def _ptp(drawn: random.Random) -> dict[str, Any]:
+    config: dict[str, Any] = {"type": "ptp", "ipam": _host_local(drawn)}
+    if drawn.random() < 0.3:
+        config["mtu"] = 1400
+    return config
+
+
+_WRITTEN: Sequence[Mapping[str, Any]] = (
+    {"type": "loopback"},
+    {"type": "bridge", "vlan": 4095},
+    {"type": "bridge", "hairpinMode": True, "promiscMode": True},
+    {"type": "bridge", "disableContainerInterface": True},
+    {"type": "bridge", "disableContainerInterface": True, "ipam": {"type": "static"}},
+    {"type": "bridge", "ipam": {"type": "static"}},
+    {"type": "bridge", "ipam": {"type": "host-local"}},
+    {"type": "bridge", "ipam": {"type": "host-local", "subnet": "10.77.0.0/31"}},
+    {"type": "bridge", "ipam": {"type": "host-local", "subnet": "10.77.0.1/24"}},
+    {"type": "bridge", "ISGATEWAY": True, "ipam": {"TYPE": "host-local", "Subnet": "10.77.0.0/24"}},
+    {"type": "bridge", "ipMasqBackend": "none"},
+    {"type": "bridge", "ipMasq": True, "ipMasqBackend": "none"},
+    {"type": "bridge", "isGateway": True, "ipMasq": True, "ipMasqBackend": "nftables",
+     "ipam": {"type": "host-local", "subnet": "10.77.0.0/24"}},
+    {"type": "bridge", "enabledad": True, "ipam": {"type": "static", "addresses": _STATIC["one"]}},
+    {"type": "ptp"},
+    {"type": "ptp", "ipam": {"type": "static", "addresses": _STATIC["dual"]}},
+    {"type": "host-local", "ipam": {"type": "host-local", "subnet": "10.77.0.0/24"}},
+    {"type": "static", "ipam": {"type": "static", "addresses": _STATIC["dual"]}},
+    {"type": "static", "ipam": {"type": "static", "addresses": [{"address": "10.0.0.1"}]}},
+)  # fmt: skip
+
+
+def cases(count: int, seed: int = 6) -> Iterator[dict[str, Any]]:
+    """Yield configurations: those written down, then ``count`` drawn ones."""
+    drawn = random.Random(seed)
+    for document in _WRITTEN:
+        yield {"cniVersion": "1.0.0", "name": "dnet", **document}
+    for _ in range(count):
+        make = drawn.choice([_bridge, _bridge, _ptp])
+        yield {"cniVersion": drawn.choice(_VERSIONS), "name": "dnet", **make(drawn)}
+
+
+def label(config: Mapping[str, Any]) -> str:
+    """Return a short name for a test's report."""
+    ipam = config.get("ipam", {}).get("type", config.get("ipam", {}).get("TYPE", ""))
+    skipped = {"cniVersion", "name", "type", "ipam"}
+    flags = "+".join(key for key in config if key not in skipped)
+    return "-".join(filter(None, (config["type"], config["cniVersion"], ipam, flags)))
