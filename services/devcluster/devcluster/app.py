@@ -5,10 +5,10 @@ import contextlib
 import json
 import os
 import socket
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
-from bitts.core import logs
+from bitts.core import ledger, logs
 from bitts.core.process import ExitError, Process
 
 from devcluster import bodies, bootstrap, files, sqlite, tls
@@ -16,6 +16,9 @@ from devcluster.api import Api
 from devcluster.clusters import Options
 from devcluster.server import Server
 from devcluster.store import Store
+
+if TYPE_CHECKING:
+    from devcluster.loops import keyed
 
 _log = logs.get("devcluster")
 _SHUTDOWN = 0.3
@@ -44,9 +47,15 @@ class Embedded:
             bootstrap.complete(api)
             server = Server(api, credentials.token)
             port = await self._listen(stack, server, credentials)
+            noted, loops = ledger.Ledger(), list["keyed.KeyedLoop"]()
             if options.loops:
-                process.start("loops", _run_loops(api))
+                process.start("loops", _run_loops(api, noted, loops))
             self._announce(f"https://127.0.0.1:{port}", credentials)
+            # Nobody waits for this, so its imports come after the announcement.
+            from devcluster import introspect
+
+            served = introspect.serve(options.directory, store, noted, loops)
+            await stack.enter_async_context(served)
             process.started()
             await process.stopping.wait()
             (options.directory / files.READY).unlink(missing_ok=True)
@@ -95,9 +104,9 @@ def _bind(port: int) -> socket.socket:
     return listener
 
 
-async def _run_loops(api: Api) -> None:
+async def _run_loops(api: Api, noted: ledger.Ledger, running: "list[keyed.KeyedLoop]") -> None:
     from devcluster import loops  # not loaded where --loops=false leaves them out
 
     async with asyncio.TaskGroup() as tasks:
-        await loops.run(api, tasks)
+        running.extend(loops.start(api, tasks, noted))
         await asyncio.Event().wait()

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from bitts.core import ledger
 from devcluster import api as apis
 from devcluster import loops
 from devcluster.loops import facts, names
@@ -20,6 +21,7 @@ class World:
 
     def __init__(self) -> None:
         self.api = apis.Api()
+        self.ledger = ledger.Ledger()
         for name in ("ns", "kube-node-lease"):
             self.create(names.NAMESPACES, {"metadata": {"name": name}})
 
@@ -78,7 +80,7 @@ async def _running(made: World) -> AsyncIterator[None]:
 
     async def serve() -> None:
         async with asyncio.TaskGroup() as group:
-            await loops.run(made.api, group)
+            loops.start(made.api, group, made.ledger)
             await stop.wait()
             raise asyncio.CancelledError
 
@@ -87,6 +89,20 @@ async def _running(made: World) -> AsyncIterator[None]:
     stop.set()
     with contextlib.suppress(asyncio.CancelledError):
         await task
+
+
+async def test_what_the_loops_did_and_why_is_noted(world: World) -> None:
+    world.create(names.CLASSES, manifests.storage_class())
+    it = world.create(names.CLAIMS, manifests.claim())
+    await world.until(lambda: world.ledger.entry("binder", "ns/c"), "the binder's pass")
+    asked = world.ledger.entry("binder", "ns/c")
+    assert asked is not None
+    assert asked.decision
+    world.provision(it)
+    await world.until_phase(names.CLAIMS, "ns/c", "Bound")
+    bound = world.ledger.entry("binder", "ns/c")
+    assert bound is not None
+    assert (bound.phase, bound.failures) == (ledger.Phase.FINISHED, 0)
 
 
 async def test_a_claim_is_bound_to_what_the_provisioner_makes_and_released(world: World) -> None:

@@ -7,12 +7,15 @@ those of kube-controller-manager and kube-scheduler; where both clusters differ,
 
 import asyncio
 
+from bitts.core import ledger
+
 from devcluster import api as apis
 from devcluster.loops import (
     attach,
     binder,
     ephemeral,
     garbage,
+    keyed,
     nodes,
     protection,
     scheduler,
@@ -20,10 +23,13 @@ from devcluster.loops import (
 )
 
 
-async def run(api: apis.Api, tasks: asyncio.TaskGroup) -> None:
-    """Start all loops as tasks of the group; they work until the group is cancelled."""
+def start(api: apis.Api, tasks: asyncio.TaskGroup, seen_in: ledger.Ledger) -> list[keyed.KeyedLoop]:
+    """Start all loops as tasks of the group; they work until the group is cancelled.
+
+    What they do is noted in one ledger.
+    """
     seen = views.Views(api)
-    for part in (
+    parts = (
         binder.Binder(api, seen),
         scheduler.Scheduler(api, seen),
         ephemeral.Ephemeral(api, seen),
@@ -31,5 +37,9 @@ async def run(api: apis.Api, tasks: asyncio.TaskGroup) -> None:
         protection.Protection(api, seen),
         nodes.NodeLifecycle(api, seen),
         garbage.Garbage(api),
-    ):
-        tasks.create_task(part.loop.run(), name=f"{part.loop.name} loop")
+    )
+    loops = [part.loop for part in parts]
+    for loop in loops:
+        loop.ledger = seen_in
+        tasks.create_task(loop.run(), name=f"{loop.name} loop")
+    return loops

@@ -2,7 +2,7 @@
 
 import collections
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,12 +61,34 @@ class Again:
 Action = Patch | Create | Delete | Emit | Again
 
 
+def describe(action: Action) -> str:
+    """Say what an action does, without the values that it writes."""
+    match action:
+        case Patch(kind, key, body, subresource):
+            fields = [f"metadata.{name}" for name in body.get("metadata") or ()]
+            fields += [
+                f"{part}.{name}" for part in ("spec", "status") for name in body.get(part) or ()
+            ]
+            where = f"{subresource} of {kind[0]}" if subresource else kind[0]
+            return f"{where} {key}: {', '.join(fields)}"
+        case Create(kind, body):
+            return f"{kind[0]} {facts.key(body)}"
+        case Delete(kind, key):
+            return f"{kind[0]} {key}"
+        case Emit(_, reason, message):
+            return f"{reason}: {message}"
+        case Again(delay):
+            return f"in {delay:g} s"
+
+
 class Performer:
     """Carries out actions under one component's name."""
 
-    def __init__(self, api: apis.Api, component: str) -> None:
+    def __init__(self, api: apis.Api, component: str, told: Callable[[str, str], None]) -> None:
+        """``told`` gets each action's name and what it does, before it is carried out."""
         self._api = api
         self._component = component
+        self._told = told
         self._events: collections.OrderedDict[tuple[str, str, str], tuple[str, int]] = (
             collections.OrderedDict()
         )
@@ -79,6 +101,7 @@ class Performer:
         """
         delays = []
         for action in actions:
+            self._told(type(action).__name__, describe(action))
             if isinstance(action, Again):
                 delays.append(action.delay)
             else:

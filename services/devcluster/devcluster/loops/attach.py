@@ -99,8 +99,8 @@ class AttachDetach:
 
     def __init__(self, api: apis.Api, seen: views.Views) -> None:
         self._views = seen
-        self._performer = actions.Performer(api, "attachdetach-controller")
         self.loop = keyed.KeyedLoop("attach", self._sync)
+        self._performer = actions.Performer(api, "attachdetach-controller", self.loop.decided)
         seen.pods.listen(self._pod_changed)
         seen.claims.listen(self._claim_changed)
         seen.attachments.listen(self._attachment_changed)

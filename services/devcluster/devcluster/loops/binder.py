@@ -255,9 +255,9 @@ class Binder:
 
     def __init__(self, api: apis.Api, seen: views.Views) -> None:
         self._views = seen
-        self._performer = actions.Performer(api, "persistentvolume-controller")
-        self._asked: dict[str, float] = {}  # claim UID → since when it waits for a provisioner
         self.loop = keyed.KeyedLoop("binder", self._sync)
+        self._performer = actions.Performer(api, "persistentvolume-controller", self.loop.decided)
+        self._asked: dict[str, float] = {}  # claim UID → since when it waits for a provisioner
         seen.claims.listen(self._claim_changed)
         seen.volumes.listen(self._volume_changed)
         seen.classes.listen(self._class_changed)

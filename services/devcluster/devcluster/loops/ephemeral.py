@@ -60,8 +60,8 @@ class Ephemeral:
 
     def __init__(self, api: apis.Api, seen: views.Views) -> None:
         self._views = seen
-        self._performer = actions.Performer(api, "ephemeral-volume-controller")
         self.loop = keyed.KeyedLoop("ephemeral", self._sync)
+        self._performer = actions.Performer(api, "ephemeral-volume-controller", self.loop.decided)
         seen.pods.listen(self._pod_changed)
         for pod in seen.pods.all():
             self._pod_changed(None, pod)

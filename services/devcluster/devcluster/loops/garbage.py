@@ -107,12 +107,12 @@ class Garbage:
 
     def __init__(self, api: apis.Api) -> None:
         self._api = api
-        self._performer = actions.Performer(api, "generic-garbage-collector")
+        self.loop = keyed.KeyedLoop("garbage", self._sync)
+        self._performer = actions.Performer(api, "generic-garbage-collector", self.loop.decided)
         self._entries: dict[str, Entry] = {}
         self._dependents: dict[str, dict[str, None]] = {}  # owner UID → dependents' UIDs
         self._content: dict[str, dict[str, None]] = {}  # namespace → UIDs
         self._followed: set[str] = set()
-        self.loop = keyed.KeyedLoop("garbage", self._sync)
         self._follow_all()
 
     def _follow_all(self) -> None:

@@ -2,14 +2,14 @@
 
 A pass over a key is synchronous (the API is in the same process), so nothing can change under
 it and no key is ever worked on twice at once. The worker yields to the API server's requests
-every few milliseconds.
+every few milliseconds. What it did with a key, and why it waits, stands in its ledger.
 """
 
 import asyncio
 import time
 from collections.abc import Callable
 
-from bitts.core import backoff, logs
+from bitts.core import backoff, ledger, logs
 
 from devcluster import errors
 
@@ -22,7 +22,10 @@ class KeyedLoop:
 
     def __init__(self, name: str, sync: Callable[[str], float | None]) -> None:
         self.name = name
+        self.ledger = ledger.Ledger()
+        """Where passes are noted; all loops of a process may share one."""
         self._sync = sync
+        self._current = ""
         self._ready: dict[str, None] = {}
         self._delayed: dict[str, asyncio.TimerHandle] = {}
         self._failures: dict[str, int] = {}
@@ -46,6 +49,20 @@ class KeyedLoop:
             waiting.cancel()
         self._delayed[key] = clock.call_later(delay, self.add, key)
 
+    @property
+    def ready(self) -> int:
+        """How many keys wait for their pass."""
+        return len(self._ready)
+
+    @property
+    def delayed(self) -> int:
+        """How many keys wait for a time."""
+        return len(self._delayed)
+
+    def decided(self, decision: str, reason: str) -> None:
+        """Note a decision of the pass in progress."""
+        self.ledger.decided(self.name, self._current, decision, reason)
+
     async def run(self) -> None:
         """Work until cancelled."""
         while True:
@@ -60,6 +77,8 @@ class KeyedLoop:
 
     def _once(self, key: str) -> None:
         del self._ready[key]
+        self._current = key
+        self.ledger.started(self.name, key)
         try:
             again = self._sync(key)
         except errors.ApiError as error:
@@ -69,7 +88,10 @@ class KeyedLoop:
             self._retry(key, repr(error))
         else:
             self._failures.pop(key, None)
-            if again is not None:
+            if again is None:
+                self.ledger.finished(self.name, key)
+            else:
+                self.ledger.waits(self.name, key, time.time() + again)
                 self.add_after(key, again)
 
     def _retry(self, key: str, reason: str) -> None:
@@ -77,4 +99,6 @@ class KeyedLoop:
         self._failures[key] = failures + 1
         delay = backoff.delay(failures, RETRY_START, RETRY_MAX)
         self._log.info("Trying again", key=key, reason=reason, delay=delay)
+        self.ledger.decided(self.name, key, "Retry", f"in {delay:g} s", error=reason)
+        self.ledger.retry_at(self.name, key, time.time() + delay, failures=failures + 1)
         self.add_after(key, delay)

@@ -52,8 +52,8 @@ class NodeLifecycle:
     def __init__(self, api: apis.Api, seen: views.Views) -> None:
         self._api = api
         self._views = seen
-        self._performer = actions.Performer(api, "node-controller")
         self.loop = keyed.KeyedLoop("nodes", self._sync)
+        self._performer = actions.Performer(api, "node-controller", self.loop.decided)
         seen.nodes.listen(self._changed)
         for node in seen.nodes.all():
             self.loop.add(facts.key(node))

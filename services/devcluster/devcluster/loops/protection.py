@@ -1,6 +1,7 @@
 """In-use protection: a claim or volume marked for deletion stays until nobody uses it.
 
-Admission puts the finalizers on; this loop takes them off. As upstream, a pod counts as a user
+Admission puts the finalizers on; this loop takes them off, and puts back those that somebody
+took off an object that is not to go. As upstream, a pod counts as a user
 from the moment it is bound to a node until its object is gone, finished or not; a pod that was
 force-deleted (grace 0) counts no longer, so finalizers of its own cannot block the claim.
 """
@@ -14,14 +15,18 @@ from devcluster.loops.facts import Obj
 
 
 def decide_claim(claim: Obj, pods: Sequence[Obj]) -> list[Action]:
-    """Release the claim if it is to go and no pod of those naming it uses it."""
+    """Guard the claim; release it if it is to go and no pod of those naming it uses it."""
+    if not facts.is_deleting(claim):
+        return _guard(names.CLAIMS, claim, names.CLAIM_FINALIZER)
     if any(is_user(pod, claim) for pod in pods):
         return []
     return _release(names.CLAIMS, claim, names.CLAIM_FINALIZER)
 
 
 def decide_volume(volume: Obj) -> list[Action]:
-    """Release the volume if it is to go and not bound to a claim."""
+    """Guard the volume; release it if it is to go and not bound to a claim."""
+    if not facts.is_deleting(volume):
+        return _guard(names.VOLUMES, volume, names.VOLUME_FINALIZER)
     if facts.phase(volume) == "Bound":
         return []
     return _release(names.VOLUMES, volume, names.VOLUME_FINALIZER)
@@ -39,21 +44,28 @@ def is_user(pod: Obj, claim: Obj) -> bool:
     return by_name or facts.controller_owner(claim) == facts.uid(pod)
 
 
+def _guard(kind: names.Kind, obj: Obj, finalizer: str) -> list[Action]:
+    held_by = facts.finalizers(obj)
+    if finalizer in held_by:
+        return []
+    return [Patch(kind, facts.key(obj), {"metadata": {"finalizers": [*held_by, finalizer]}})]
+
+
 def _release(kind: names.Kind, obj: Obj, finalizer: str) -> list[Action]:
     held_by = facts.finalizers(obj)
-    if not facts.is_deleting(obj) or finalizer not in held_by:
+    if finalizer not in held_by:
         return []
     rest = [name for name in held_by if name != finalizer]
     return [Patch(kind, facts.key(obj), {"metadata": {"finalizers": rest or None}})]
 
 
 class Protection:
-    """Feeds claims (``ns/name``) and volumes (``name``) that are to go through one queue."""
+    """Feeds claims (``ns/name``) and volumes (``name``) that need something through one queue."""
 
     def __init__(self, api: apis.Api, seen: views.Views) -> None:
         self._views = seen
-        self._performer = actions.Performer(api, "pvc-protection-controller")
         self.loop = keyed.KeyedLoop("protection", self._sync)
+        self._performer = actions.Performer(api, "pvc-protection-controller", self.loop.decided)
         for view in (seen.claims, seen.volumes):
             view.listen(self._candidate)
             for obj in view.all():
@@ -61,7 +73,10 @@ class Protection:
         seen.pods.listen(self._pod_changed)
 
     def _candidate(self, _old: Obj | None, new: Obj | None) -> None:
-        if new and facts.is_deleting(new):
+        if new is None:
+            return
+        own = names.CLAIM_FINALIZER if "/" in facts.key(new) else names.VOLUME_FINALIZER
+        if facts.is_deleting(new) or own not in facts.finalizers(new):
             self.loop.add(facts.key(new))
 
     def _pod_changed(self, old: Obj | None, new: Obj | None) -> None:

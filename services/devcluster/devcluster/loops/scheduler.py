@@ -130,11 +130,11 @@ class Scheduler:
 
     def __init__(self, api: apis.Api, seen: views.Views) -> None:
         self._views = seen
-        self._performer = actions.Performer(api, "default-scheduler")
+        self.loop = keyed.KeyedLoop("scheduler", self._sync)
+        self._performer = actions.Performer(api, "default-scheduler", self.loop.decided)
         self._refused: dict[
             str, dict[str, tuple[int, float]]
         ] = {}  # claim UID → node → times, until
-        self.loop = keyed.KeyedLoop("scheduler", self._sync)
         seen.pods.listen(self._pod_changed)
         seen.claims.listen(self._claim_changed)
         seen.volumes.listen(self._volume_changed)
