@@ -30,6 +30,9 @@ test: $(STAMP) ## every test, on real processes and sockets
 cluster: $(STAMP) ## build Kubernetes from source, once (minutes); `bitts up --kubernetes` starts it
 	@$(BIN)/python -m devcluster.kubernetes
 
+sanity: $(STAMP) ## upstream's csi-sanity on local-driver: make sanity [BACKEND=image]
+	@$(BIN)/python -m pytest tests/service/test_sanity.py -k "$(or $(BACKEND),csi_sanity)" $(ARGS)
+
 check: $(STAMP) ## format, lint, types, import contracts, sizes
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .

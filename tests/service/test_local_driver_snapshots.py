@@ -32,17 +32,21 @@ class Kind:
 
 KINDS = {
     "directory": Kind("directory", capability()),
+    "btrfs": Kind("btrfs", capability()),
     "ext4": Kind("image", capability(fs_type="ext4")),
     "xfs": Kind("image", capability(fs_type="xfs"), 300 * MIB),
     "block": Kind("image", localdriver.block_capability()),
 }
-FREEZABLE = ["ext4", "xfs"]
+IN_USE = ["ext4", "xfs", "btrfs"]
+FLAGS = ["--btrfs-size=1Gi", "--capacity=100Gi"]
 
 
 @pytest.fixture
 async def harness(short_dir: pathlib.Path, spawner: processes.Processes) -> AsyncIterator[Harness]:
     made = Harness(short_dir, spawner)
     yield made
+    if made.process is not None and made.process.alive:
+        await made.process.stop()
     leaked = await asyncio.to_thread(made.leaked)
     await asyncio.to_thread(made.close)
     assert leaked == []
@@ -50,7 +54,7 @@ async def harness(short_dir: pathlib.Path, spawner: processes.Processes) -> Asyn
 
 @pytest.fixture
 async def client(harness: Harness) -> AsyncIterator[Client]:
-    await harness.start(f"--fault-socket={harness.home}/faults.sock")
+    await harness.start(f"--fault-socket={harness.home}/faults.sock", *FLAGS)
     async with harness.client() as opened:
         yield opened
 
@@ -137,7 +141,7 @@ async def test_content_of_an_instant_comes_back(
     await up(back)
     await up(cloned)
     assert [await read(one) for one in (use, cloned, back)] == [b"new", b"old", b"old"]
-    if name in FREEZABLE:
+    if name in IN_USE:
         assert await back.total() > kind.size * 1.5
     await write(cloned, b"own")
     assert [await read(one) for one in (use, cloned, back)] == [b"new", b"own", b"old"]
@@ -152,7 +156,7 @@ async def test_content_of_an_instant_comes_back(
     assert harness.content() == []
 
 
-@pytest.mark.parametrize("name", FREEZABLE)
+@pytest.mark.parametrize("name", IN_USE)
 async def test_a_file_system_in_use_is_copied_whole(
     client: Client, harness: Harness, name: str
 ) -> None:
@@ -249,7 +253,7 @@ async def killed(harness: Harness, client: Client, fault: str, call: object) -> 
         await call  # type: ignore[misc]
     assert harness.process is not None
     await harness.process.wait()
-    await harness.start(f"--fault-socket={harness.home}/faults.sock")
+    await harness.start(f"--fault-socket={harness.home}/faults.sock", *FLAGS)
 
 
 @pytest.mark.parametrize("point", ["before", *STEPS_OF["CreateSnapshot"], "after"])
@@ -273,12 +277,12 @@ async def test_a_snapshot_that_was_cut_off_is_taken_again_and_nothing_stays_froz
     assert harness.content() == []
 
 
-@pytest.mark.parametrize("backend", ["directory", "image"])
+@pytest.mark.parametrize("name", ["directory", "ext4", "btrfs"])
 @pytest.mark.parametrize("point", ["copied", "document-written", "document-renamed"])
 async def test_a_clone_that_was_cut_off_is_whole_or_absent(
-    client: Client, harness: Harness, backend: str, point: str
+    client: Client, harness: Harness, name: str, point: str
 ) -> None:
-    kind = KINDS["directory" if backend == "directory" else "ext4"]
+    kind = KINDS[name]
     volume, _ = await created(client, harness, kind, "v")
     request = create_request("w", want=[kind.want], parameters=kind.parameters, source=volume)
     await killed(harness, client, f"CreateVolume:crash={point}", client.create(request))

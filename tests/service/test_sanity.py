@@ -10,9 +10,10 @@ pytestmark = [pytest.mark.root, pytest.mark.builds("csi-sanity")]
 
 PARAMETERS = {
     "directory": "backend: directory\n",
-    "ext4": "backend: image\nfstype: ext4\n",
-    "xfs": "backend: image\nfstype: xfs\n",
-    "block": "backend: image\n",
+    "image-ext4": "backend: image\nfstype: ext4\n",
+    "image-xfs": "backend: image\nfstype: xfs\n",
+    "image-block": "backend: image\n",
+    "btrfs": "backend: btrfs\n",
 }
 SUMMARY = re.compile(r"(\d+) Passed \| (\d+) Failed \| (\d+) Pending \| (\d+) Skipped")
 
@@ -39,7 +40,7 @@ async def test_csi_sanity_passes(
     spawner: processes.Processes,
 ) -> None:
     harness = localdriver.Harness(short_dir, spawner)
-    await harness.start("--capacity=500Gi")
+    await harness.start("--capacity=500Gi", "--btrfs-size=1Gi")
     parameters = short_dir / "parameters.yaml"
     parameters.write_text(PARAMETERS[kind])
     judge = spawner.spawn(
@@ -49,7 +50,7 @@ async def test_csi_sanity_passes(
             f"-csi.mountdir={short_dir}/mount",
             f"-csi.stagingdir={short_dir}/staging",
             f"-csi.testvolumeparameters={parameters}",
-            f"-csi.testvolumeaccesstype={'block' if kind == 'block' else 'mount'}",
+            f"-csi.testvolumeaccesstype={'block' if kind == 'image-block' else 'mount'}",
             "-ginkgo.no-color",
         ]
     )
@@ -60,4 +61,6 @@ async def test_csi_sanity_passes(
     passed, failed, pending, _not_announced = (int(number) for number in found.groups())
     assert (passed, failed, pending) == (SERVED, 0, PENDING)
     assert harness.content() == []
+    assert harness.process is not None
+    await harness.process.stop()
     assert harness.leaked() == []

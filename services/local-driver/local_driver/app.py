@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import contextlib
+import dataclasses
 import errno
 import fcntl
 import functools
@@ -62,6 +63,7 @@ async def _main(running: process.Process, options: Options) -> None:
     async with _exclusive(state):
         opened = await asyncio.to_thread(opening.opened, options, reached)
         storage = opened.storage
+        options = _with_default(options, next(iter(storage.backends)))
         taker = Taker(storage, opened.archive, operations, options.node_id)
         csi: list[services.Service] = [
             Identity(options.driver_name),
@@ -87,6 +89,13 @@ async def _main(running: process.Process, options: Options) -> None:
             running.start("sweep", _sweep(running, storage, operations))
             _tell_ready(running, options, storage)
             await running.stopping.wait()
+
+
+def _with_default(options: Options, backend: str) -> Options:
+    """Return the options with the default backend filled in."""
+    chosen = options.storage.default_backend or backend
+    storage = dataclasses.replace(options.storage, default_backend=chosen)
+    return dataclasses.replace(options, storage=storage)
 
 
 def _rules(options: Options, methods: Sequence[str]) -> faultrules.FaultSet | None:

@@ -5,6 +5,7 @@ that a hundred requests at once cannot take the same room a hundred times.
 """
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from bitts.rpc.codes import Code, RpcError
@@ -20,8 +21,7 @@ class Catalog:
         self, volumes: Iterable[Volume] = (), damaged: Mapping[str, str] | None = None
     ) -> None:
         self._volumes: Listing[Volume] = Listing(lambda volume: volume.volume_id)
-        self._allocated = 0
-        self._reserved = 0
+        self._bytes: Counter[str] = Counter()
         self.damaged = dict(damaged or {})
         for volume in volumes:
             self.add(volume)
@@ -32,7 +32,11 @@ class Catalog:
     @property
     def promised(self) -> int:
         """Bytes of all volumes, made and being made."""
-        return self._allocated + self._reserved
+        return self._bytes.total()
+
+    def promised_by(self, backends: Iterable[str]) -> int:
+        """Bytes of the volumes of some backends."""
+        return sum(self._bytes[backend] for backend in backends)
 
     def all(self) -> list[Volume]:
         """Return every volume, in the order of their making."""
@@ -63,27 +67,27 @@ class Catalog:
     def add(self, volume: Volume) -> None:
         """Take in a volume, or what has changed of it."""
         old = self._volumes.get(volume.volume_id)
-        self._allocated += volume.capacity - (old.capacity if old else 0)
+        self._bytes[volume.backend] += volume.capacity - (old.capacity if old else 0)
         self._volumes.add(volume)
 
     def discard(self, volume_id: str) -> None:
         """Forget a volume; an unknown one is fine."""
         volume = self._volumes.discard(volume_id)
         if volume is not None:
-            self._allocated -= volume.capacity
+            self._bytes[volume.backend] -= volume.capacity
 
     def take_serial(self) -> int:
         """Return a number that no volume has."""
         return self._volumes.take_serial()
 
     @contextlib.contextmanager
-    def reserved(self, size: int) -> Iterator[None]:
+    def reserved(self, size: int, backend: str) -> Iterator[None]:
         """Count ``size`` bytes as promised while a volume is being made."""
-        self._reserved += size
+        self._bytes[backend] += size
         try:
             yield
         finally:
-            self._reserved -= size
+            self._bytes[backend] -= size
 
     def page(self, after: int, limit: int) -> tuple[list[Volume], int | None]:
         """Return a page of volumes, as Listing.page() does."""

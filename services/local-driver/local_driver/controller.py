@@ -191,7 +191,7 @@ class Controller(v1.ControllerBase):
             topology.segments, self._options.segments
         ):
             return v1.GetCapacityResponse(available_capacity=0)
-        room = await self._storage.available()
+        room = await self._storage.available(offer.name)
         return v1.GetCapacityResponse(
             available_capacity=room,
             maximum_volume_size=v1.Int64Value(value=min(room, offer.maximum)),

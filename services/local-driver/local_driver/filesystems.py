@@ -21,6 +21,7 @@ _PROGRAMS = {
         "-Elazy_itable_init=1,lazy_journal_init=1,nodiscard",
     ),
     "xfs": ("mkfs.xfs", "-q", "-f", "-K"),
+    "btrfs": ("mkfs.btrfs", "-q", "-f", "-K"),
 }
 """The image is sparse and new, so nothing has to be zeroed or discarded, and all of it is the
 user's: no blocks are reserved for root."""
@@ -43,8 +44,8 @@ class Usage:
 
 
 def installed() -> tuple[str, ...]:
-    """Return the file systems that this machine can make."""
-    return tuple(name for name, command in _PROGRAMS.items() if shutil.which(command[0]))
+    """Return the file systems that this machine can make for a volume of backend ``image``."""
+    return tuple(name for name in ("ext4", "xfs") if shutil.which(_PROGRAMS[name][0]))
 
 
 def make(filesystem: str, image: pathlib.Path) -> None:

@@ -86,12 +86,11 @@ class Maker:
         if origin is not None:
             origins.check_filesystem(filesystem, origin)
         size = creation.size(wish.required, wish.limit, offer, filesystem)
-        place = placement.Candidate(
-            self._options.node_id, self._options.segments, await self._storage.available()
-        )
+        room = await self._storage.available(offer.name)
+        place = placement.Candidate(self._options.node_id, self._options.segments, room)
         # No await between the choice and the reservation, or others could take the same room.
         placement.choose([place], wish.requirement, size)
-        with self._storage.catalog.reserved(size):
+        with self._storage.catalog.reserved(size, offer.name):
             volume = Volume(
                 volume_id=volume_id,
                 name=wish.name,

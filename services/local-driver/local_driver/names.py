@@ -31,5 +31,5 @@ def topology_key(driver_name: str) -> str:
     return f"topology.{driver_name}/node"
 
 
-BACKENDS = ("directory", "image")
+BACKENDS = ("directory", "image", "btrfs")
 """Every backend there is, in the order in which one is taken as the default."""

@@ -1,11 +1,12 @@
 """What the last run left, found again: records, content, and how they agree. Blocks."""
 
+import asyncio
 import pathlib
 from dataclasses import dataclass
 
 from bitts.core import logs, process
 
-from local_driver import backends, catalog, documents, metadata, steps
+from local_driver import backends, catalog, documents, metadata, pool, steps
 from local_driver.archive import Archive
 from local_driver.backends.backend import Site
 from local_driver.options import Options
@@ -27,9 +28,12 @@ class Opened:
     stores: tuple["metadata.Store[Volume]", "metadata.Store[Snapshot]", "metadata.Store[Group]"]
 
     async def close(self) -> None:
-        """Write what waits."""
+        """Write what waits; take the driver's own file system away if nobody uses it."""
         for store in self.stores:
             await store.close()
+        btrfs = self.storage.backends.get("btrfs")
+        if btrfs is not None:
+            await asyncio.to_thread(pool.unmount, btrfs.folder)
 
 
 def opened(options: Options, reached: steps.Reached) -> Opened:
@@ -48,7 +52,16 @@ def opened(options: Options, reached: steps.Reached) -> Opened:
     held = {one.backend for one in found.records} | {one.backend for one in shelf.snapshots}
     nodes = {one.node for one in found.records} | {one.node for one in shelf.snapshots}
     _require_own(options, nodes)
-    chosen = backends.opened(options.storage.backends, Site(state, reached))
+    try:
+        chosen = backends.opened(
+            options.storage.backends, Site(state, options.storage.pool_size, reached)
+        )
+    except backends.UnavailableError as error:
+        raise process.ExitError(1, f"--backends: {error}") from error
+    if (options.storage.default_backend or next(iter(chosen))) not in chosen:
+        raise process.ExitError(
+            1, f"--default-backend {options.storage.default_backend} does not work here"
+        )
     for name in sorted(held - set(chosen)):
         logs.get("storage").warning(
             "Volumes are out of service: add their backend to --backends", backend=name

@@ -56,8 +56,11 @@ class StorageOptions:
 
     state: str
     backends: tuple[str, ...]
+    """Empty: whatever works here."""
     default_backend: str
+    """Empty: the first that works here."""
     capacity: int | None
+    pool_size: int
     has_multi_node_access: bool
 
 
@@ -100,7 +103,16 @@ class Flags:
             "state-dir", "/var/lib/bitts/local-driver", "folder for the volumes and their metadata"
         )
         self._backends = flags.string(
-            "backends", ",".join(names.BACKENDS), "ways of keeping volumes that classes may choose"
+            "backends",
+            "",
+            "ways of keeping volumes that classes may choose, of directory, image and btrfs; "
+            "empty: what works here",
+        )
+        self._pool = flags.string(
+            "btrfs-size",
+            "",
+            "have a btrfs of this size, such as 100Gi, in a file under --state-dir where that is "
+            "not on btrfs; empty: no",
         )
         self._default_backend = flags.string(
             "default-backend",
@@ -169,18 +181,19 @@ class Flags:
     def _storage(self, values: FlagValues) -> StorageOptions:
         backends = tuple(word for word in values[self._backends].split(",") if word)
         unknown = [word for word in backends if word not in names.BACKENDS]
-        if unknown or not backends:
+        if unknown:
             known = ", ".join(names.BACKENDS)
             raise FlagError(f"--backends {','.join(unknown)!r}: name some of {known}", 1)
-        default = values[self._default_backend] or backends[0]
-        if default not in backends:
+        default = values[self._default_backend] or (backends[0] if backends else "")
+        if default and default not in (backends or names.BACKENDS):
             raise FlagError(f"--default-backend {default!r} is not among --backends", 1)
-        capacity = values[self._capacity]
+        capacity, pool = values[self._capacity], values[self._pool]
         return StorageOptions(
             state=os.path.abspath(values[self._state]),
             backends=backends,
             default_backend=default,
             capacity=parse_size(capacity) if capacity else None,
+            pool_size=parse_size(pool) if pool else 0,
             has_multi_node_access=values[self._multi_node],
         )
 

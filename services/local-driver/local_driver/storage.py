@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Mapping
 
 from bitts.core import logs
@@ -21,11 +20,6 @@ from local_driver.origins import Origin
 from local_driver.shelf import Shelf
 from local_driver.snapshots import is_snapshot_id
 from local_driver.volumes import Content, Volume, is_id
-
-MEASURE_INTERVAL = 0.2
-"""Seconds for which a look at the disk holds; new volumes take nothing of it at once anyway."""
-
-_UNMEASURED = filesystems.Usage(0, 0, 0, 0, 0, 0)
 
 
 class Storage:
@@ -44,21 +38,22 @@ class Storage:
         self.backends = backends
         self.catalog = volumes
         self.shelf = shelf if shelf is not None else Shelf()
+        self._sharing = _sharing(backends)
         self._store = store
         self._limit = limit
-        self._disk = _UNMEASURED
-        self._measured_at = -math.inf
         self._reached = reached
         self._log = logs.get("storage")
 
-    async def available(self) -> int:
-        """Return how many bytes a new volume may have."""
+    async def available(self, backend: str) -> int:
+        """Return how many bytes a new volume of a backend may have."""
         size = free = 0
+        promised = self.catalog.promised
         if self._limit is None:
-            folder = next(iter(self.backends.values())).folder
+            folder = self.backends[backend].folder
             usage = await asyncio.to_thread(filesystems.usage, folder)
             size, free = usage.total_bytes, usage.available_bytes
-        return placement.available(placement.Pool(self._limit, size, free, self.catalog.promised))
+            promised = self.catalog.promised_by(self._sharing[backend])
+        return placement.available(placement.Pool(self._limit, size, free, promised))
 
     def backend(self, volume: Volume) -> Backend:
         """Return the backend of a volume.
@@ -108,7 +103,7 @@ class Storage:
         """
         backend = self.backend(volume)
         more = capacity - volume.capacity
-        room = await self.available()
+        room = await self.available(volume.backend)
         if more > room:  # no await from here to the reservation
             raise RpcError(
                 Code.RESOURCE_EXHAUSTED,
@@ -116,7 +111,7 @@ class Storage:
                 f"{room} are available",
             )
         changed = dataclasses.replace(volume, capacity=capacity)
-        with self.catalog.reserved(more):
+        with self.catalog.reserved(more, volume.backend):
             await asyncio.to_thread(backend.resize, changed)
             self._reached(steps.Step.CONTENT_RESIZED)
             await self._store.replace(changed)
@@ -187,6 +182,15 @@ class Storage:
             backend.remove(volume_id)
         except (OSError, RpcError) as error:
             self._log.warning("Rubbish stays until the next start", volume=volume_id, err=error)
+
+
+def _sharing(backends: Mapping[str, Backend]) -> dict[str, list[str]]:
+    """Return, for each backend, those that keep their volumes on the same file system."""
+    devices = {name: backend.folder.stat().st_dev for name, backend in backends.items()}
+    return {
+        name: [other for other, device in devices.items() if device == own]
+        for name, own in devices.items()
+    }
 
 
 def _copy(backend: Backend, origin: Origin, volume: Volume) -> None:

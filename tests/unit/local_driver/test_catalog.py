@@ -48,7 +48,7 @@ def test_page_limits(after: int, limit: int, expected: int, following: int | Non
 
 def test_promises_count_volumes_and_those_being_made() -> None:
     catalog = Catalog([volume(1, 100)])
-    with catalog.reserved(50):
+    with catalog.reserved(50, "image"):
         assert catalog.promised == 150
         catalog.add(volume(2, 50))
     assert catalog.promised == 150

@@ -17,8 +17,8 @@ def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.node_id == "from-env"
     assert found.segments == {"topology.local.csi.bitts.dev/node": "from-env"}
     assert found.introspection_socket == "/csi/bitts-local-driver.sock"
-    assert found.storage.backends == ("directory", "image")
-    assert found.storage.default_backend == "directory"
+    assert found.storage.backends == ()
+    assert found.storage.default_backend == ""
     assert found.storage.capacity is None
     assert found.registration == options.RegistrationOptions("", "/csi/csi.sock")
 
@@ -29,10 +29,12 @@ def test_everything_given() -> None:
         "--state-dir=/data", "--backends=image", "--capacity=1.5Gi", "--max-volumes-per-node=7",
         "--registration-dir=/reg", "--kubelet-registration-path=/var/lib/kubelet/csi.sock",
         "--fault=CreateVolume:lost", "--fault=*:latency=1ms", "--fault-socket=/run/d/faults.sock",
-        "--multi-node-access", "-v=5",
+        "--multi-node-access", "--btrfs-size=1Gi", "-v=5",
     )  # fmt: skip
     assert found.segments == {"topology.disk.example/node": "n1"}
-    assert found.storage == options.StorageOptions("/data", ("image",), "image", 3 << 29, True)
+    assert found.storage == options.StorageOptions(
+        "/data", ("image",), "image", 3 << 29, 1 << 30, True
+    )
     assert found.max_volumes == 7
     assert found.registration.endpoint == "/var/lib/kubelet/csi.sock"
     assert found.faults.rules == ("CreateVolume:lost", "*:latency=1ms")
@@ -47,8 +49,7 @@ def test_everything_given() -> None:
         f"--node-id={'x' * 64}",
         "--driver-name=Not_A_Domain",
         "--backends=tape",
-        "--backends=",
-        "--default-backend=btrfs",
+        "--default-backend=tape",
         "--capacity=lots",
         "--capacity=5Zi",
         "--fault-socket=relative",

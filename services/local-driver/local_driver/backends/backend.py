@@ -16,11 +16,17 @@ from local_driver.creation import Offer
 from local_driver.volumes import Capability, Content, Volume
 
 
+class UnavailableError(Exception):
+    """A backend cannot work on this node; says why and what to do."""
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """Where a backend lives, and whom it tells of its steps."""
 
     state: pathlib.Path
+    pool_size: int = 0
+    """Bytes of the btrfs that is made where the state directory is on none; 0: none is made."""
     reached: steps.Reached = steps.unobserved
 
 

@@ -20,7 +20,7 @@ from local_driver.volumes import AccessType, Capability, Content, Volume
 REMOVAL_TIMEOUT = 600.0
 """Seconds to remove a folder full of files in one call; the next call goes on with it."""
 
-_MODE = 0o777
+MODE = 0o777
 """As with a fresh volume anywhere, the user of the pod is not known yet and must be able to
 write. The parent folder keeps everybody else out."""
 
@@ -50,7 +50,7 @@ class DirectoryBackend:
     def create(self, volume: Volume) -> None:
         """Make an empty folder."""
         path = self._make(volume.volume_id)
-        path.chmod(_MODE)
+        path.chmod(MODE)
         if volume.is_limited:
             quotas.limit(path, volume.serial, volume.capacity)
 
@@ -109,7 +109,7 @@ class DirectoryBackend:
         except FileNotFoundError:
             return
         except OSError:
-            _remove_tree(path)
+            remove_tree(path)
         if project is not None:
             quotas.lift(self.folder, project)
 
@@ -184,7 +184,7 @@ def adopted(volumes: Sequence[Volume], adopt: Callable[[Volume], None]) -> dict[
     return problems
 
 
-def _remove_tree(path: pathlib.Path) -> None:
+def remove_tree(path: pathlib.Path) -> None:
     """Remove a tree of any depth; a program does it, as recursion here would find its limit."""
     try:
         done = subprocess.run(
