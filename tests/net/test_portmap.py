@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support import cnichains, cnidaemon, netns, peers
+from support import cnichains, cnidaemon, netns, peers, waiting
 
 pytestmark = pytest.mark.root
 
@@ -23,7 +23,7 @@ def loopback(daemon: cnidaemon.Daemon) -> None:
 
 def chain(daemon: cnidaemon.Daemon, *mappings: dict[str, Any], **keys: Any) -> cnichains.Chain:
     portmap = {"type": "portmap", **keys, "runtimeConfig": {"portMappings": list(mappings)}}
-    return cnichains.Chain(daemon, [cnichains.bridge(daemon, dual=True), portmap])
+    return cnichains.Chain(daemon, [cnichains.bridge(daemon, dual=True, hairpinMode=True), portmap])
 
 
 def mapping(host: int, container: int = 80, protocol: str = "tcp", **keys: Any) -> dict[str, Any]:
@@ -57,6 +57,10 @@ def test_a_published_port_is_reached_from_everywhere(
     published = chain(daemon, mapping(8080))
     first = published.add(pod)
     chain(daemon).add(neighbour, container="c2")
+    tentative = ("ip", "-6", "-j", "addr", "show", "tentative")
+    waiting.until_blocking(
+        lambda: not any(netns.as_json(daemon.host, *tentative)), "new bridge's own address"
+    )
     with serving(pod):
         for address in ("192.0.2.1", "2001:db8::1"):
             assert reached(outside, address, 8080) == WORD

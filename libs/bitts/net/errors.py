@@ -4,6 +4,8 @@ import errno
 import os
 
 _MISSING = {errno.ENODEV, errno.ENOENT, errno.ESRCH, errno.EADDRNOTAVAIL, errno.ENXIO}
+_TAKEN = {errno.EEXIST, errno.EBUSY}
+_UNREACHABLE = {errno.ENETUNREACH, errno.EHOSTUNREACH}
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 
 
@@ -25,6 +27,16 @@ class NetlinkError(Exception):
     def is_present(self) -> bool:
         """Whether what should be made is there already."""
         return self.code == errno.EEXIST
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether an entry of a map is there already and leads elsewhere."""
+        return self.code in _TAKEN
+
+    @property
+    def is_unreachable(self) -> bool:
+        """Whether no route leads there."""
+        return self.code in _UNREACHABLE
 
 
 class NamespaceError(Exception):

@@ -13,14 +13,15 @@ from typing import TypeAlias
 
 from bitts.net import wire
 from bitts.net.errors import NetlinkError
-from bitts.net.wire import Message
+from bitts.net.wire import Message, Reply
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 INET, IPV4, IPV6, BRIDGE, NETDEV = 1, 2, 10, 7, 5
 _SUBSYSTEM = 0x0A00
-_NEW_ELEMENT, _DELETE_ELEMENT = _SUBSYSTEM | 12, _SUBSYSTEM | 14
+_NEW_ELEMENT, _GET_ELEMENT, _DELETE_ELEMENT = _SUBSYSTEM | 12, _SUBSYSTEM | 13, _SUBSYSTEM | 14
 _GOTO = -4 & 0xFFFFFFFF
+_HEADER_SIZE = 4
 _SCRIPT_TIMEOUT = 55.0
 _ERROR_LINES = 4
 
@@ -72,13 +73,40 @@ def remove(container: Container, elements: Iterable[Element]) -> Message:
     return Message(_DELETE_ELEMENT, 0, _body(container, elements))
 
 
+def get(container: Container, key: bytes) -> Message:
+    """Ask for one element by its key; a missing one, or a missing set, is an error (ENOENT)."""
+    return Message(_GET_ELEMENT, 0, _body(container, [Element(key)]))
+
+
+def every(container: Container) -> Message:
+    """Ask for all elements of a set or map."""
+    return Message(_GET_ELEMENT, 0, _body(container, []))
+
+
+def decode(reply: Reply) -> list[Element]:
+    """Read the elements of an answer; of verdicts only those that go to a chain are told."""
+    found = wire.attributes(reply.body[_HEADER_SIZE:])
+    return [_decoded(each) for each in wire.listed(found.get(3, memoryview(b"")))]
+
+
+def _decoded(view: memoryview) -> Element:
+    parts = wire.attributes(view)
+    key = wire.attributes(parts.get(1, memoryview(b""))).get(1, memoryview(b""))
+    if 2 not in parts:
+        return Element(bytes(key))
+    data = wire.attributes(parts[2])
+    if 2 in data:
+        return Element(bytes(key), Goto(wire.string(wire.attributes(data[2]).get(2))))
+    return Element(bytes(key), bytes(data.get(1, memoryview(b""))))
+
+
 def _body(container: Container, elements: Iterable[Element]) -> bytes:
     listed = b"".join(wire.nested(1 | wire.NESTED, _element(each)) for each in elements)
     return (
         struct.pack("=BBH", container.family, 0, 0)
         + wire.text(1, container.table)
         + wire.text(2, container.name)
-        + wire.attribute(3 | wire.NESTED, listed)
+        + (wire.attribute(3 | wire.NESTED, listed) if listed else b"")
     )
 
 
