@@ -4,6 +4,7 @@ One registry per process: two with the same family made upstream's endpoint answ
 of buckets are written as Go writes them (``le="10"``), since dashboards select by them.
 """
 
+import contextlib
 import math
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -156,6 +157,30 @@ class LeaderElectionMetrics:
     def slow(self) -> None:
         """Count a renewal that needed a read first."""
         self._slowpath.inc()
+
+
+class Scrapes:
+    """The series that Go's handler keeps about itself; dashboards see from them who scrapes."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._in_flight = registry.gauge(
+            "promhttp_metric_handler_requests_in_flight", "Scrapes being answered"
+        )
+        total = registry.counter(
+            "promhttp_metric_handler_requests_total", "Scrapes answered, by HTTP status", ["code"]
+        )
+        self._answered, self._failed, _ = (total.labels(code) for code in ("200", "500", "503"))
+
+    @contextlib.contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count what happens inside as one scrape."""
+        with self._in_flight.track_inprogress():
+            try:
+                yield
+            except Exception:
+                self._failed.inc()
+                raise
+        self._answered.inc()
 
 
 class _Process(ProcessCollector):

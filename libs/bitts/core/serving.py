@@ -37,10 +37,12 @@ class HttpServer:
         self._routes[path] = handler
 
     def metrics(self, path: str, registry: metrics.Registry) -> None:
-        """Serve the metrics of ``registry``."""
+        """Serve the metrics of ``registry``, and count there how often that was done."""
+        scrapes = metrics.Scrapes(registry)
 
         async def render(query: Mapping[str, str]) -> Reply:
-            return Reply(registry.render(), content_type=metrics.CONTENT_TYPE)
+            with scrapes.counted():
+                return Reply(registry.render(), content_type=metrics.CONTENT_TYPE)
 
         self.route(path, render)
 

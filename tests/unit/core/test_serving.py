@@ -8,6 +8,8 @@ import aiohttp
 import pytest
 from bitts.core import dumps, httplistener, ledger, metrics, serving, workqueue
 from bitts.core.process import ExitError
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 from support.virtualtime import VirtualClock
 
 
@@ -46,6 +48,30 @@ async def test_metrics(endpoint: Endpoint) -> None:
     status, text, headers = await endpoint.get("/metrics", **{"Accept-Encoding": "gzip"})
     assert (status, headers["Content-Encoding"]) == (200, "gzip")
     assert "\nx 1\n" in text
+
+
+async def test_scrapes_are_counted_as_go_s_handler_does(endpoint: Endpoint) -> None:
+    registry = metrics.Registry(process=False)
+    broken = False
+
+    class Fragile(Collector):
+        def collect(self) -> list[Metric]:
+            if broken:
+                raise RuntimeError("no figures")
+            return []
+
+    registry.register(Fragile())
+    endpoint.server.metrics("/metrics", registry)
+    _, text, _ = await endpoint.get("/metrics")
+    assert 'promhttp_metric_handler_requests_total{code="200"} 0\n' in text
+    assert 'promhttp_metric_handler_requests_total{code="503"} 0\n' in text
+    assert "promhttp_metric_handler_requests_in_flight 1\n" in text
+    broken = True
+    assert (await endpoint.get("/metrics"))[0] == 500
+    broken = False
+    _, text, _ = await endpoint.get("/metrics")
+    assert 'promhttp_metric_handler_requests_total{code="200"} 1\n' in text
+    assert 'promhttp_metric_handler_requests_total{code="500"} 1\n' in text
 
 
 async def test_the_health_path_exists_once_the_election_has_begun(endpoint: Endpoint) -> None:
