@@ -118,6 +118,6 @@ class Registrar:
         if driver is None:
             text = f"the driver at {self._key} has not answered yet"
             yield introspection.Finding(subject=key, text=text, blocks=True)
-        problem = health.unready(self.offering.offered)
+        problem = self.health.problem()
         text = problem or "the kubelet registered the driver"
         yield introspection.Finding(subject=key, text=text, blocks=bool(problem))

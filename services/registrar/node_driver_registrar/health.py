@@ -66,12 +66,16 @@ class Health:
 
     async def ready(self, query: Mapping[str, str]) -> Reply:
         """Answer 200 once the kubelet has said that it registered what is offered now."""
-        problem = unready(self._offering.offered)
+        problem = self.problem()
         return Reply(f"{problem}\n", status=503) if problem else Reply("ok")
+
+    def problem(self) -> str:
+        """Return why pods cannot use the driver through the kubelet, or ""."""
+        return unready(self._offering.offered, self._offering.refusal)
 
     def is_ready(self) -> bool:
         """As ``ready``, for the gRPC health service."""
-        return not unready(self._offering.offered)
+        return not self.problem()
 
     async def close(self) -> None:
         """Close the connection that checks use."""
@@ -95,19 +99,17 @@ class Health:
             raise RpcError(error.code, f"{path}: {error.message}") from error
 
 
-def unready(offered: Offered | None) -> str:
-    """Return why the driver cannot be used through the kubelet, or ""."""
+def unready(offered: Offered | None, refusal: str) -> str:
+    """Return what keeps the kubelet from using the driver, or ""."""
+    if refusal:
+        return f"the kubelet refused the driver: {refusal}"
     if offered is None:
         return "the driver is not offered to the kubelet"
     if not offered.is_in_place:
         return "the registration socket was removed or replaced"
-    match offered.word:
-        case Word.REGISTERED:
-            return ""
-        case Word.REFUSED:
-            return f"the kubelet refused the driver: {offered.error}"
-        case Word.NONE:
-            return f"the kubelet has not answered for {offered.age:.0f} s"
+    if offered.word is Word.REGISTERED:
+        return ""
+    return f"the kubelet has not answered for {offered.age:.0f} s"
 
 
 def socket_reply(path: str) -> Reply | None:

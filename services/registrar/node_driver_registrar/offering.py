@@ -21,7 +21,8 @@ class Offering:
     """Puts the socket up and takes it away, as decided.
 
     ``endpoint`` is the driver's socket for the kubelet, ``folder`` where it looks for plugins.
-    ``on_change`` is called when something changed that has to be decided about.
+    ``on_change`` is called when something changed that has to be decided about, ``on_end`` to
+    end the process. ``refusal`` is the kubelet's last word as long as that is a no.
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class Offering:
         on_end: Callable[[ExitError], None],
     ) -> None:
         self.offers = 0
+        self.refusal = ""
         self._endpoint = endpoint
         self._folder = folder
         self._on_change = on_change
@@ -106,4 +108,6 @@ class Offering:
         self._log.info("Offered to the kubelet", socket=path, endpoint=self._endpoint)
 
     async def _heard(self, status: registration.RegistrationStatus) -> None:
+        no = status.error or "it gave no reason"
+        self.refusal = "" if status.plugin_registered else no
         self._on_change()

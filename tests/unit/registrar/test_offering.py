@@ -123,6 +123,9 @@ async def test_readiness_follows_the_kubelet_s_word(bench: Bench) -> None:
     assert await bench.ready() == (503, "the kubelet has not answered for 0 s\n")
     await registration.notify(str(bench.path), False, "label conflict")
     assert await bench.ready() == (503, "the kubelet refused the driver: label conflict\n")
+    await bench.offering.withdraw()  # for the pause before the next offer
+    assert await bench.ready() == (503, "the kubelet refused the driver: label conflict\n")
+    await bench.offering.perform(OFFER, SEEN)
     await registration.notify(str(bench.path), True)
     assert await bench.ready() == (200, "ok")
     assert bench.health.is_ready()
