@@ -27,7 +27,7 @@ typedef long i64;
 #if defined(__x86_64__)
 enum { READ = 0, WRITE = 1, CLOSE = 3, NANOSLEEP = 35, SOCKET = 41, CONNECT = 42, SENDTO = 44,
        RECVFROM = 45, SETSOCKOPT = 54, FSYNC = 74, CLOCK = 228, EXIT = 231, OPENAT = 257,
-       UNLINKAT = 263, RENAMEAT = 264, GETRANDOM = 318 };
+       UNLINKAT = 263, RENAMEAT = 264, GETRANDOM = 318, DIRECTORY = 0200000 };
 static inline i64 call(i64 n, i64 a, i64 b, i64 c, i64 d, i64 e, i64 f) {
   i64 result;
   register i64 r10 __asm__("r10") = d;
@@ -42,7 +42,7 @@ __asm__(".globl _start\n_start:\n xor %ebp,%ebp\n mov %rsp,%rdi\n and $-16,%rsp\
 #elif defined(__aarch64__)
 enum { READ = 63, WRITE = 64, CLOSE = 57, NANOSLEEP = 101, SOCKET = 198, CONNECT = 203,
        SENDTO = 206, RECVFROM = 207, SETSOCKOPT = 208, FSYNC = 82, CLOCK = 113, EXIT = 94,
-       OPENAT = 56, UNLINKAT = 35, RENAMEAT = 38, GETRANDOM = 278 };
+       OPENAT = 56, UNLINKAT = 35, RENAMEAT = 38, GETRANDOM = 278, DIRECTORY = 040000 };
 static inline i64 call(i64 n, i64 a, i64 b, i64 c, i64 d, i64 e, i64 f) {
   register i64 x8 __asm__("x8") = n;
   register i64 x0 __asm__("x0") = a;
@@ -167,10 +167,7 @@ static int leave_intent(void) {
     name[2 + 2 * i] = digits[(u8)request[8 + i] & 15];
   }
   name[33] = 0;
-  i64 folder = call(OPENAT, -100, (i64)intents_setting.path, 0200000 | 02000000, 0, 0, 0);
-#if defined(__aarch64__)
-  if (folder < 0) folder = call(OPENAT, -100, (i64)intents_setting.path, 040000 | 02000000, 0, 0, 0);
-#endif
+  i64 folder = call(OPENAT, -100, (i64)intents_setting.path, DIRECTORY | 02000000, 0, 0, 0);
   if (folder < 0) return 0;
   i64 file = call(OPENAT, folder, (i64)name, 01 | 0100 | 0200 | 02000000, 0600, 0, 0);
   if (file < 0) return 0;
