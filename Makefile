@@ -25,7 +25,7 @@ demo: $(STAMP) ## claims become volumes, pods write and read them, all goes agai
 	@$(BIN)/bitts demo
 
 test: $(STAMP) ## every test, on real processes and sockets
-	@$(BIN)/python -m pytest tests $(ARGS)
+	@$(BIN)/python -m pytest $(ARGS)
 
 cluster: $(STAMP) ## build Kubernetes from source, once (minutes); `bitts up --kubernetes` starts it
 	@$(BIN)/python -m devcluster.kubernetes
