@@ -70,14 +70,15 @@ async def _main(running: process.Process, options: Options) -> None:
         attacher = Attacher(journal, executor, stores, _indexes(), options.reached)
         monitor = _monitor(running)
         stack.callback(monitor.close)
-        engine = Engine(attacher, monitor)
+        record = ledger.Ledger()
+        engine = Engine(attacher, monitor, record)
         stack.push_async_callback(engine.close)
         answerer = Answerer(engine)
         intents = Intents(options.intents, answerer)
         upkeep = Upkeep(engine, intents)
         await asyncio.to_thread(intents.prepare)
         await upkeep.recover(loaded)
-        await stack.enter_async_context(_inspected(journal, options))
+        await stack.enter_async_context(_inspected(journal, record, options))
         await _serve(running, stack, options, answerer)
         running.start("upkeep", upkeep.run())
         running.started()
@@ -140,7 +141,9 @@ def _lock(state: pathlib.Path) -> int:
 
 
 @contextlib.asynccontextmanager
-async def _inspected(journal: Journal, options: Options) -> AsyncIterator[None]:
+async def _inspected(
+    journal: Journal, record: ledger.Ledger, options: Options
+) -> AsyncIterator[None]:
     """Serve health and introspection."""
 
     def figures() -> Iterable[introspection.Figure]:
@@ -149,7 +152,7 @@ async def _inspected(journal: Journal, options: Options) -> AsyncIterator[None]:
         )
 
     sources = introspection.Sources(
-        program=names.PROGRAM, version=bitts.__version__, ledger=ledger.Ledger(), figures=figures
+        program=names.PROGRAM, version=bitts.__version__, ledger=record, figures=figures
     )
     services = [introspection.Introspection(sources), health.Health()]
     listener = server.Server(services, options.introspection_socket)

@@ -7,13 +7,15 @@ announces that, and there are many threads for removals: each waits out its RCU 
 
 import asyncio
 import concurrent.futures
+import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from bitts.cni import attachments
 from bitts.cni.errors import CniError, Code
 from bitts.core import logs
+from bitts.core.ledger import Ledger
 from bitts.net.monitor import LinkMonitor
 
 from cni_daemon import chain
@@ -26,11 +28,12 @@ from cni_daemon.records import Entry, Phase
 from cni_daemon.requests import Request
 
 T = TypeVar("T")
+_LOOP = "attachments"
 
 CARRIER_TIMEOUT = 3.0
 """Seconds until a new host link must be up; the reference waits 2.5 in steps."""
 
-WORKERS = 16
+WORKERS = 8
 """Threads for attaching: the kernel's own lock lets few run at a time anyway."""
 
 REMOVERS = 48
@@ -40,8 +43,9 @@ REMOVERS = 48
 class Engine:
     """Carries out the verbs. Every method may raise CniError, OperationError, OSError and such."""
 
-    def __init__(self, attacher: Attacher, monitor: LinkMonitor) -> None:
+    def __init__(self, attacher: Attacher, monitor: LinkMonitor, record: Ledger) -> None:
         self.attacher = attacher
+        self._record = record
         self._monitor = monitor
         self._workers = concurrent.futures.ThreadPoolExecutor(WORKERS, "attach")
         self._removers = concurrent.futures.ThreadPoolExecutor(REMOVERS, "remove")
@@ -57,18 +61,47 @@ class Engine:
     async def add(self, request: Request) -> Mapping[str, object]:
         """Attach, and return the result document."""
         async with self._gate(request).shared(), self._attachments.held(_attachment(request)):
-            attached = await self._work(self.attacher.attach, request)
-            await self._await_carriers(attached)
+            with self._recorded(request, "attached", "ADD"):
+                attached = await self._work(self.attacher.attach, request)
+                await self._await_carriers(attached)
             return attached.document
 
     async def remove(self, request: Request) -> None:
         """Detach; what is not there is no error."""
         async with self._gate(request).shared(), self._attachments.held(_attachment(request)):
             entry = self.attacher.journal.find(chain.key(request))
-            if entry is None:
-                _raise_first(await self._removal(self.attacher.remove_unknown, request))
-            else:
+            reason = "DEL" if entry is not None else "DEL of what the journal does not know"
+            with self._recorded(request, "detached", reason):
+                if entry is None:
+                    _raise_first(await self._removal(self.attacher.remove_unknown, request))
+                else:
+                    await self.unwind(entry)
+
+    async def repair(self, entry: Entry) -> None:
+        """Take apart what an earlier failure left, unless somebody is at it or has done it."""
+        key = entry.key
+        attachment = (key.container_id, key.ifname)
+        if self._attachments.is_held(attachment):
+            return
+        async with self._attachments.held(attachment):
+            if self.attacher.journal.entry(key) == entry and entry.phase is not Phase.DONE:
                 await self.unwind(entry)
+
+    @contextlib.contextmanager
+    def _recorded(self, request: Request, decision: str, reason: str) -> Iterator[None]:
+        """Remember what was decided about an attachment, for whoever asks why."""
+        key = f"{request.config.name}/{request.invocation.container_id}"
+        name = f"{request.plugin} {request.invocation.ifname}"
+        self._record.started(_LOOP, key)
+        try:
+            yield
+        except Exception as error:
+            self._record.decided(_LOOP, key, f"{name} not {decision}", str(error))
+            raise
+        else:
+            self._record.decided(_LOOP, key, f"{name} {decision}", reason)
+        finally:
+            self._record.finished(_LOOP, key)
 
     async def check(self, request: Request) -> None:
         """Compare with what stands."""

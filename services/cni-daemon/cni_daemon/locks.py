@@ -20,6 +20,10 @@ class KeyedLocks:
         """Whether nobody holds or waits for anything."""
         return not self._locks
 
+    def is_held(self, key: Hashable) -> bool:
+        """Say whether somebody holds or waits for the lock of a key."""
+        return key in self._locks
+
     @contextlib.asynccontextmanager
     async def held(self, key: Hashable) -> AsyncIterator[None]:
         """Hold the lock of a key; the caller bounds the waiting."""

@@ -32,7 +32,7 @@ class Upkeep:
     def __init__(self, engine: Engine, intents: Intents) -> None:
         self._engine = engine
         self._intents = intents
-        self._failed: dict[Key, Entry] = {}
+        self._stuck: dict[Key, Entry] = {}
         self._log = logs.get("upkeep")
 
     async def recover(self, loaded: Loaded) -> None:
@@ -60,8 +60,23 @@ class Upkeep:
                 await self._intents.round()
             except OSError as error:
                 self._log.warning("Cannot read the intents", err=error)
-            await self._unwind(list(self._failed.values()))
+            await self._repair()
             await asyncio.sleep(INTERVAL)
+
+    async def _repair(self) -> None:
+        """Take apart entries that have been stuck in one phase for a whole round."""
+        stuck = {
+            entry.key: entry
+            for entry in self._engine.attacher.journal.entries()
+            if entry.phase is not Phase.DONE
+        }
+        for entry in stuck.values():
+            if self._stuck.get(entry.key) == entry:
+                try:
+                    await self._engine.repair(entry)
+                except (OperationError, OSError) as error:
+                    self._log.error("Cannot take apart", attachment=str(entry.key), err=error)
+        self._stuck = stuck
 
     async def _unwind(self, entries: Iterable[Entry]) -> None:
         limit = asyncio.Semaphore(_AT_ONCE)
@@ -70,9 +85,7 @@ class Upkeep:
             async with limit:
                 try:
                     await self._engine.unwind(entry)
-                    self._failed.pop(entry.key, None)
                 except (OperationError, OSError) as error:
-                    self._failed[entry.key] = entry
                     self._log.error("Cannot take apart", attachment=str(entry.key), err=error)
 
         async with asyncio.TaskGroup() as tasks:

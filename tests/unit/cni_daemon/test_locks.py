@@ -28,6 +28,8 @@ async def test_one_key_at_a_time_and_other_keys_beside() -> None:
         tasks.create_task(second())
         async with locks.held("b"):
             order.append("other")
+            assert locks.is_held("a")
+            assert not locks.is_held("c")
         go.set()
     assert order == ["other", "first", "second"]
     assert locks.is_idle

@@ -68,9 +68,7 @@ class Asking:
         if not self.is_ours:
             self._run(Command.GC)
             return 0
-        ipam = registry.ALL[self.kind]
-        options = ipam.parse(self.call.config, self.call)
-        return ipam.collect(options, stores, self.call.network, valid)
+        return registry.ALL[self.kind].collect(stores, self.call, valid)
 
     def ready(self, stores: Stores) -> None:
         """Raise CniError if no address could be given."""

@@ -207,14 +207,14 @@ def check(options: Options, stores: Stores, call: Call) -> None:
             )
 
 
-def collect(options: Options, stores: Stores, _network: str, valid: frozenset[Attachment]) -> int:
+def collect(stores: Stores, call: Call, valid: frozenset[Attachment]) -> int:
     """Free what no valid attachment has. Returns how many addresses."""
     containers = {each.container_id for each in valid}
 
     def is_valid(owner: Attachment) -> bool:
         return owner in valid or (not owner.ifname and owner.container_id in containers)
 
-    return stores.at(options.directory).collect(is_valid)
+    return stores.at(directory(call.config)).collect(is_valid)
 
 
 def ready(options: Options, stores: Stores) -> None:

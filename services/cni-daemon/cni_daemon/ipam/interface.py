@@ -20,9 +20,7 @@ from cni_daemon.operations import Operation
 O = TypeVar("O")  # noqa: E741 - the one type parameter: an IPAM plugin's options
 
 
-def _keeps_nothing(
-    _options: object, _stores: Stores, _network: str, _valid: frozenset[Attachment]
-) -> int:
+def _keeps_nothing(_stores: Stores, _call: Call, _valid: frozenset[Attachment]) -> int:
     return 0
 
 
@@ -35,8 +33,9 @@ class Ipam(Generic[O]):
     """An IPAM plugin as functions. All run in worker threads and may touch the disk.
 
     ``parse`` reads the whole configuration; ``check`` raises CniError if a reservation is gone;
-    ``collect`` frees what no valid attachment owns and returns how much; ``ready`` raises
-    CniError with code 50 if no address could be given.
+    ``ready`` raises CniError with code 50 if no address could be given. ``collect`` frees what
+    no valid attachment owns and returns how much; like ``undo`` it works without options, for a
+    configuration that has become invalid must not keep anything from being freed.
     """
 
     type: str
@@ -44,7 +43,7 @@ class Ipam(Generic[O]):
     undo: Callable[[Call], tuple[Operation, ...]]
     allocate: Callable[[O, Stores, Call], Result]
     check: Callable[[O, Stores, Call], None]
-    collect: Callable[[O, Stores, str, frozenset[Attachment]], int] = _keeps_nothing
+    collect: Callable[[Stores, Call, frozenset[Attachment]], int] = _keeps_nothing
     ready: Callable[[O, Stores], None] = _is_ready
 
 
