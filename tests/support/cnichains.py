@@ -125,3 +125,14 @@ def ask(address: str, port: int) -> bytes:
             return connection.recv(1000)
     except OSError:
         return b""
+
+
+def reaches(address: str) -> bool:
+    """Say whether packets go to an address and back: its kernel refuses the connection."""
+    try:
+        with socket.create_connection((address, 9), timeout=TIMEOUT):
+            return True
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False

@@ -92,6 +92,8 @@ def describe(operation: op.Operation) -> str:  # noqa: C901 - a table
             return f"changing the set {container.name} of table {container.table}"
         case op.ReleaseAddresses(directory):
             return f"releasing addresses in {directory}"
+        case traffic.LayIptables(version):
+            return f"laying iptables rules for IPv{version}"
         case traffic.ForgetFlows():
             return "forgetting tracked flows"
         case traffic.AllowLoopbackSources(address):

@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import TypeAlias, TypeGuard, cast
 
 from bitts.core import logs
-from bitts.net import addresses, conntrack, lookups, nftables, sysctls
+from bitts.net import addresses, conntrack, iptables, lookups, nftables, sysctls
 from bitts.net.errors import NamespaceError, NetlinkError
 from bitts.net.nftables import Element
 from bitts.net.sockets import Socket
@@ -128,6 +128,8 @@ class Executor:
                 self._stores.at(directory).release(container_id, ifname)
             case op.RunDelegate(kind, stdin, environment):
                 delegates.run(kind, stdin.encode(), dict(environment))
+            case traffic.LayIptables(version, chains, rules):
+                iptables.ensure(version, chains, rules)
             case traffic.ForgetFlows(services):
                 _forget(services)
             case traffic.AllowLoopbackSources(address):
@@ -160,6 +162,8 @@ class Executor:
             for operation in operations:
                 if isinstance(operation, op.ApplyRules):
                     nftables.apply(operation.script)
+                elif isinstance(operation, op.AddElements):
+                    scene.host_netfilter().transact([encoding.element_message(operation)])
 
 
 def _guarded(operation: ElementOperation) -> ElementOperation:

@@ -11,6 +11,9 @@ ALIAS = "bitts-cni "
 HAIRPIN_MARK = 13
 """The bit of packet marks that says: a published port was asked for (the reference's default)."""
 
+ALLOWED_MARK = 12
+"""The bit of packet marks that says: forwarding was allowed by the firewall plugin."""
+
 CHAIN_TYPE = "bitts"
 """The plugin type that runs the plugins listed in its own configuration as one."""
 

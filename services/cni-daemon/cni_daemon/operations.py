@@ -17,7 +17,7 @@ from bitts.net.links import Change, End
 from bitts.net.nftables import Container, Element
 from bitts.net.routes import Route
 
-from cni_daemon.traffic import AllowLoopbackSources, ForgetFlows
+from cni_daemon.traffic import AllowLoopbackSources, ForgetFlows, LayIptables
 
 IpInterface = ipaddress.IPv4Interface | ipaddress.IPv6Interface
 NO_CHANGE = Change()
@@ -200,7 +200,7 @@ Simple: typing.TypeAlias = (
     MakeVeth | MakeBridge | MakeLink | ChangeLink | DeleteLink | SetPort | SetPortVlan
     | AddAddress | RemoveAddress | AwaitAddresses | AddRoute | RemoveRoute | SetSysctl
     | AddElements | RemoveElements | ApplyRules | ReleaseAddresses | RunDelegate
-    | ForgetFlows | AllowLoopbackSources
+    | ForgetFlows | AllowLoopbackSources | LayIptables
 )  # fmt: skip
 
 

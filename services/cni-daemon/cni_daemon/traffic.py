@@ -7,6 +7,7 @@ import ipaddress
 from dataclasses import dataclass
 
 from bitts.net.conntrack import Service
+from bitts.net.iptables import Rule
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -26,3 +27,12 @@ class AllowLoopbackSources:
     """
 
     address: IpAddress
+
+
+@dataclass(frozen=True, slots=True)
+class LayIptables:
+    """Make chains and rules of iptables that are missing, where iptables is in use."""
+
+    version: int
+    chains: tuple[str, ...]
+    rules: tuple[Rule, ...]

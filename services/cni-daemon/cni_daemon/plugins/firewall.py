@@ -1,0 +1,181 @@
+"""firewall: forwarding to and from a container is allowed (plugins sheet, 5.3).
+
+An address is one element of a set. A packet that may pass is marked before iptables sees it,
+and one rule in iptables' own FORWARD chain accepts marked packets: its policy, often DROP, can
+be overruled only from there. As in the reference, ``CNI-ADMIN`` comes first, for people's own
+rules. Removal needs no previous result.
+"""
+
+from dataclasses import dataclass
+
+from bitts.cni import versions
+from bitts.cni.config import PluginConfig
+from bitts.cni.errors import CniError, Code
+from bitts.cni.results import Result
+from bitts.net import nftables
+from bitts.net.iptables import Rule
+from bitts.net.nftables import Container, Element
+
+from cni_daemon.model import Call, Look, Observed, Plan, Step
+from cni_daemon.names import ALLOWED_MARK, TABLE
+from cni_daemon.operations import AddElements, ApplyRules, Once, Operation, RemoveElements
+from cni_daemon.plugins import checking
+from cni_daemon.plugins.interface import Plugin
+from cni_daemon.traffic import LayIptables
+
+_OPEN, _SAME_BRIDGE, _ISOLATED = "open", "same-bridge", "isolated"
+_SETS = {4: Container(TABLE, "allowed4"), 6: Container(TABLE, "allowed6")}
+_CLOSED = Container(TABLE, "closed_bridges")
+_WITHIN = Container(TABLE, "within_bridges")
+_APART = Container(TABLE, "isolated_bridges")
+_NAME_SIZE = 16
+_CHAIN = "CNI-FORWARD"
+_BIT = 1 << ALLOWED_MARK
+_MARK = f"meta mark set meta mark | {_BIT:#x}"
+_SCRIPT = "\n".join(
+    [
+        f"add table inet {TABLE}",
+        f"add set inet {TABLE} allowed4 {{ type ipv4_addr; }}",
+        f"add set inet {TABLE} allowed6 {{ type ipv6_addr; }}",
+        f"add set inet {TABLE} closed_bridges {{ type ifname; }}",
+        f"add set inet {TABLE} within_bridges {{ type ifname . ifname; }}",
+        f"add set inet {TABLE} isolated_bridges {{ type ifname . ifname; }}",
+        f"add chain inet {TABLE} forward "
+        "{ type filter hook forward priority -1; policy accept; }",
+        f"flush chain inet {TABLE} forward",
+        f"add rule inet {TABLE} forward iifname . oifname @isolated_bridges drop",
+        f"add rule inet {TABLE} forward iifname @closed_bridges oifname @closed_bridges "
+        "iifname . oifname != @within_bridges drop",
+        *(
+            f"add rule inet {TABLE} forward {rule} {_MARK}"
+            for rule in (
+                "ip saddr @allowed4", "ip daddr @allowed4 ct state related,established",
+                "ip6 saddr @allowed6", "ip6 daddr @allowed6 ct state related,established",
+            )
+        ),
+    ]
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The plugin's own keys."""
+
+    policy: str = _OPEN
+    admin_chain: str = "CNI-ADMIN"
+
+
+def parse(config: PluginConfig, _call: Call) -> Options:
+    """Read the configuration. Raises CniError."""
+    fields = config.fields
+    fields.text("firewalldZone")
+    if fields.text("backend") == "firewalld":
+        raise CniError(
+            Code.UNSUPPORTED_FIELD,
+            "backend firewalld is not served: remove it, and put the pods' subnet into a zone "
+            "with `firewall-cmd --permanent --zone=trusted --add-source=SUBNET`",
+        )
+    policy = fields.text("ingressPolicy") or _OPEN
+    if policy not in {_OPEN, _SAME_BRIDGE, _ISOLATED}:
+        raise CniError(Code.INTERNAL, f'unknown ingress policy: "{policy}"')
+    return Options(policy, fields.text("iptablesAdminChainName") or "CNI-ADMIN")
+
+
+def _previous(call: Call) -> Result:
+    if call.previous is None:
+        raise CniError(Code.INTERNAL, "missing prevResult from earlier plugin")
+    return call.previous
+
+
+def _keys(call: Call) -> tuple[tuple[Container, bytes], ...]:
+    addresses = () if call.previous is None else call.previous.ips
+    return tuple((_SETS[ip.address.version], ip.address.ip.packed) for ip in addresses)
+
+
+def looks(_options: Options, call: Call) -> Look:
+    """For CHECK, look for the addresses."""
+    if call.command != "CHECK":
+        return Look()
+    _previous(call)
+    return Look(elements=_keys(call))
+
+
+def foundation(options: Options, call: Call, observed: Observed) -> tuple[Operation, ...]:
+    """Return the rules that are missing, and what is said about the bridge."""
+    wanted = [Once("firewall", (ApplyRules(_SCRIPT),))]
+    families = dict.fromkeys(ip.address.version for ip in _previous(call).ips)
+    wanted += [_accepting(version, options.admin_chain) for version in families]
+    if options.policy != _OPEN:
+        wanted.append(_closing(options.policy, _bridge(options, call)))
+    return tuple(each for each in wanted if each.key not in observed.settled)
+
+
+def _accepting(version: int, admin_chain: str) -> Once:
+    def comment(text: str) -> tuple[str, ...]:
+        return ("-m", "comment", "--comment", text)
+
+    mark = f"{_BIT:#x}/{_BIT:#x}"
+    rules = (
+        Rule("FORWARD", (*comment("CNI firewall plugin rules"), "-j", _CHAIN), 1),
+        Rule(_CHAIN, (*comment("CNI firewall plugin admin overrides"), "-j", admin_chain), 1),
+        Rule(_CHAIN, ("-m", "mark", "--mark", mark, "-j", "ACCEPT")),
+    )
+    laid = LayIptables(version, (_CHAIN, admin_chain), rules)
+    return Once(f"firewall {version} {admin_chain}", (laid,))
+
+
+def _bridge(options: Options, call: Call) -> str:
+    interfaces = _previous(call).interfaces
+    if not interfaces:
+        raise CniError(
+            Code.INTERNAL,
+            f'interface needs to be set for ingress policy "{options.policy}", '
+            'make sure to chain "firewall" plugin with "bridge"',
+        )
+    name = interfaces[0].name
+    if not name or len(name.encode()) >= _NAME_SIZE:
+        raise CniError(Code.INTERNAL, f"got no bridge name but {name!r} as the first interface")
+    return name
+
+
+def _closing(policy: str, bridge: str) -> Once:
+    """Return the elements that close a bridge to others; they stay, as other pods hang on it."""
+    name = bridge.encode().ljust(_NAME_SIZE, b"\0")
+    pair = Element(nftables.concatenated(name, name))
+    said = [AddElements(_CLOSED, (Element(name),)), AddElements(_WITHIN, (pair,))]
+    if policy == _ISOLATED:
+        said.append(AddElements(_APART, (pair,)))
+    return Once(f"firewall {policy} {bridge}", tuple(said))
+
+
+def plan(_options: Options, call: Call, _observed: Observed) -> Plan:
+    """Plan one element per address; the previous result goes through."""
+    steps = [
+        Step(AddElements(container, (Element(key),)), RemoveElements(container, (Element(key),)))
+        for container, key in _keys(call)
+    ]
+    return Plan(tuple(steps), _previous(call))
+
+
+def check(_options: Options, call: Call, observed: Observed) -> None:
+    """Find every address allowed."""
+    for ip, key in zip(_previous(call).ips, _keys(call), strict=True):
+        if key not in observed.elements:
+            raise checking.fail(f"forwarding for {ip.address.ip} is not allowed any more")
+
+
+def remove(_options: Options, call: Call, _observed: Observed) -> tuple[Operation, ...]:
+    """Remove the addresses of the previous result, if there is one."""
+    return tuple(RemoveElements(container, (Element(key),)) for container, key in _keys(call))
+
+
+PLUGIN = Plugin(
+    type="firewall",
+    parse=parse,
+    plan=plan,
+    looks=looks,
+    foundation=foundation,
+    check=check,
+    remove=remove,
+    versions=versions.FROM_0_4_0,
+)
