@@ -3,13 +3,16 @@
 Fixtures that start things live here too; what they give out is described in ``support``.
 """
 
+import collections
 import importlib.util
 import os
 import pathlib
 from collections.abc import AsyncIterator, Generator, Iterator
+from typing import Any
 
 import pytest
 from blockbuster import BlockBuster
+from devcluster.kubernetes import binaries
 from support import building, leaks, processes, servers
 from support import cluster as clusters
 
@@ -36,27 +39,63 @@ MAY_BLOCK = [
 ]
 
 
+SHARED = {"cluster", "cluster_factory", "_shared_server"}
+"""Fixtures that bring the chosen kind of cluster; a test with none of them is the same on both."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--cluster",
         choices=["embedded", "kubernetes"],
         default="embedded",
-        help="API server that service tests run against (kubernetes: not built yet)",
+        help="cluster that service tests run against; kubernetes: built by `make cluster`",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--cluster") == "kubernetes":
-        raise pytest.UsageError("--cluster=kubernetes is not available yet; use embedded")
+        try:
+            binaries.ready(binaries.EVERY, os.environ)
+        except binaries.MissingError as error:
+            raise pytest.UsageError(f"--cluster=kubernetes: {error}") from error
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--cluster") == "kubernetes":
+        leave_out(config, items)
     if os.geteuid() == 0:
         return
     skip = pytest.mark.skip(reason="needs root: mounts, loop devices or namespaces")
     for item in items:
         if item.get_closest_marker("root"):
             item.add_marker(skip)
+
+
+LEFT_OUT = pytest.StashKey[collections.Counter[str]]()
+
+
+def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """On a full Kubernetes run what it can judge; count the rest, with the reason."""
+    reasons: collections.Counter[str] = collections.Counter()
+    kept: list[pytest.Item] = []
+    dropped: list[pytest.Item] = []
+    for item in items:
+        marker = item.get_closest_marker("embedded")
+        reason = marker.kwargs["reason"] if marker else ""
+        if not SHARED & set(getattr(item, "fixturenames", ())):
+            reason = "does not depend on the kind of cluster"
+        reasons[reason] += 1
+        (dropped if reason else kept).append(item)
+    items[:] = kept
+    config.stash[LEFT_OUT] = reasons
+    config.hook.pytest_deselected(items=dropped)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    reasons = config.stash.get(LEFT_OUT, collections.Counter())
+    for reason, count in sorted(reasons.items()):
+        if reason:
+            terminalreporter.write_line(f"left out on kubernetes: {count} tests: {reason}")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -121,7 +160,9 @@ def _shared_server(
 ) -> Iterator[servers.Server]:
     started = processes.Processes(tmp_path_factory.mktemp("server"))
     folder = clusters.short_directory()
-    server = servers.Server(started, folder / "c", kind=request.config.getoption("--cluster"))
+    kind = request.config.getoption("--cluster")
+    nodes = 2 if kind == "kubernetes" and os.geteuid() == 0 else 0
+    server = servers.Server(started, folder / "c", kind=kind, nodes=nodes)
     server.start_blocking()
     yield server
     started.close()
@@ -141,14 +182,17 @@ async def cluster(
 
 
 @pytest.fixture
-async def cluster_factory(tmp_path: pathlib.Path) -> AsyncIterator[clusters.Factory]:
+async def cluster_factory(
+    request: pytest.FixtureRequest, tmp_path: pathlib.Path
+) -> AsyncIterator[clusters.Factory]:
     """Makes API servers of a test's own: ``await cluster_factory(store="sqlite")``."""
+    kind = request.config.getoption("--cluster")
     made: list[tuple[clusters.Cluster, processes.Processes, pathlib.Path]] = []
 
     async def make(*, store: str = "memory") -> clusters.Cluster:
         folder = clusters.short_directory()
         started = processes.Processes(tmp_path / f"server-{len(made)}")
-        server = servers.Server(started, folder / "c", store=store)
+        server = servers.Server(started, folder / "c", kind=kind, store=store)
         await server.start()
         own = processes.Processes(tmp_path / f"logs-{len(made)}")
         view = await clusters.Cluster(server, own).__aenter__()

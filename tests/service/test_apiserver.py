@@ -13,6 +13,8 @@ import pytest
 from support import cluster as clusters
 from support import servers, streams, waiting
 
+FAULTS = pytest.mark.embedded(reason="injects faults into the API server")
+
 MERGE = "application/merge-patch+json"
 
 
@@ -172,6 +174,7 @@ async def test_pages_show_one_revision_whatever_happens_between_them(
     assert len(versions) == 1
 
 
+@FAULTS
 async def test_a_page_of_forgotten_history_is_expired(cluster: clusters.Cluster, maps: str) -> None:
     for name in "abc":
         await create(cluster, maps, name)
@@ -248,6 +251,7 @@ async def test_events_are_one_thing_under_two_names(cluster: clusters.Cluster) -
     assert (stored["apiVersion"], stored["message"]) == ("v1", "other words")
 
 
+@FAULTS
 async def test_injected_faults_strike_as_ordered(cluster: clusters.Cluster, maps: str) -> None:
     match = {"verb": "create", "resource": "configmaps"}
     await cluster.faults(match=match, action="status", code=429, retryAfter=1, times=1)

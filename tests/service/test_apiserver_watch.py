@@ -8,6 +8,8 @@ import pytest
 from support import cluster as clusters
 from support import fanout, processes, servers, streams, waiting
 
+FAULTS = pytest.mark.embedded(reason="injects faults into the API server")
+
 MERGE = "application/merge-patch+json"
 
 
@@ -52,6 +54,7 @@ async def test_a_watch_resumes_where_it_was(cluster: clusters.Cluster, maps: str
         assert await stream.take(1) == [("ADDED", "c")]
 
 
+@FAULTS
 async def test_a_watch_of_forgotten_history_is_expired(
     cluster: clusters.Cluster, maps: str
 ) -> None:
@@ -63,6 +66,7 @@ async def test_a_watch_of_forgotten_history_is_expired(
     assert (kind, status["code"], status["reason"]) == ("ERROR", 410, "Expired")
 
 
+@FAULTS
 async def test_a_watch_that_is_up_to_date_outlives_the_forgetting(
     cluster: clusters.Cluster, maps: str
 ) -> None:
@@ -125,6 +129,7 @@ async def test_a_watch_ends_in_time_with_a_bookmark_to_resume_from(
     assert int(mark["metadata"]["resourceVersion"]) >= int(version)
 
 
+@FAULTS
 async def test_dropped_watches_break_off(cluster: clusters.Cluster, maps: str) -> None:
     async with streams.watch(cluster, maps) as stream:
         await cluster.drop_watches()
@@ -151,6 +156,7 @@ async def test_ten_watchers_see_ten_thousand_events_each(
     assert result["is_ordered"]
 
 
+@FAULTS
 async def test_a_watcher_that_does_not_read_is_told_to_list_again(
     cluster_factory: clusters.Factory,
 ) -> None:

@@ -5,6 +5,8 @@ from bitts.kube import kinds
 from support import cluster as clusters
 from support import leaks, processes, servers
 
+FAULTS = pytest.mark.embedded(reason="injects faults into the API server")
+
 CLASSES = "storageclasses.storage.k8s.io"
 
 
@@ -18,11 +20,14 @@ async def test_each_test_has_a_namespace_and_a_client(cluster: clusters.Cluster)
 async def test_requests_are_counted_by_user_agent(cluster: clusters.Cluster) -> None:
     await cluster.clear_requests()
     client = await cluster.client(user_agent="bitts-tests-client")
-    await client.list_all(kinds.STORAGE_CLASSES)
+    lease = {"metadata": {"name": "counted"}, "spec": {"holderIdentity": "nobody"}}
+    await client.create(kinds.LEASES, lease, cluster.namespace)
     (row,) = await cluster.requests("bitts-tests-client")
-    assert (row.verb, row.resource, row.code, row.count) == ("list", CLASSES, 200, 1)
+    resource = "leases.coordination.k8s.io"
+    assert (row.verb, row.resource, row.code, row.count) == ("create", resource, 201, 1)
 
 
+@FAULTS
 async def test_faults_hit_what_they_match_and_can_be_taken_back(
     cluster: clusters.Cluster,
 ) -> None:

@@ -2,9 +2,12 @@
 
 import asyncio
 
+import pytest
 from support import cluster as clusters
 from support import provisioning
 from support.proxy import Fault, When
+
+FAULTS = pytest.mark.embedded(reason="injects faults into the API server")
 
 AGENT = {"userAgent": "csi-provisioner"}
 COUNT = 20
@@ -18,6 +21,7 @@ async def all_bound(stand: provisioning.Stand) -> None:
     await asyncio.gather(*(stand.bound(f"data-{number}", 40) for number in range(COUNT)))
 
 
+@FAULTS
 async def test_a_storm_of_429(cluster: clusters.Cluster) -> None:
     async with provisioning.stand(cluster) as stand:
         await stand.provisioner()
@@ -29,6 +33,7 @@ async def test_a_storm_of_429(cluster: clusters.Cluster) -> None:
         assert len(stand.csi.volumes("CreateVolume")) == COUNT
 
 
+@FAULTS
 async def test_history_that_expires_and_watches_that_break(cluster: clusters.Cluster) -> None:
     async with provisioning.stand(cluster) as stand:
         await stand.provisioner()
@@ -49,6 +54,7 @@ async def test_history_that_expires_and_watches_that_break(cluster: clusters.Clu
         assert stand.csi.count("DeleteVolume") == COUNT
 
 
+@FAULTS
 async def test_conflicts_and_errors_when_writing(cluster: clusters.Cluster) -> None:
     async with provisioning.stand(cluster) as stand:
         await stand.provisioner()
@@ -65,6 +71,7 @@ async def test_conflicts_and_errors_when_writing(cluster: clusters.Cluster) -> N
         assert stand.csi.count("DeleteVolume") == COUNT
 
 
+@FAULTS
 async def test_a_volume_that_cannot_be_stored_outlives_its_claim(
     cluster: clusters.Cluster,
 ) -> None:

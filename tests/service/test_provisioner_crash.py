@@ -6,12 +6,15 @@ process there, and lets the next one go on: with the claim still there, or delet
 """
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from support import cluster as clusters
 from support import provisioning, waiting
 from support.provisioning import Stand
 from support.proxy import Fault, When
+
+FAULTS = pytest.mark.embedded(reason="injects faults into the API server")
 
 Reached = Callable[[], Awaitable[None]]
 Hold = Callable[[Stand], Awaitable[Reached]]
@@ -55,6 +58,14 @@ POINTS: dict[str, Hold] = {
 WITH_LEASE = {"intent not noted": writing(LEASES, "drop", "update"), **POINTS}
 
 
+def params(points: dict[str, Hold]) -> list[Any]:
+    """Mark the points that are reached by faults of the API server."""
+    plain = (before_create, after_create)
+    return [
+        pytest.param(name, marks=() if hold in plain else FAULTS) for name, hold in points.items()
+    ]
+
+
 async def crash_at(hold: Hold, stand: Stand, *words: str) -> None:
     """Begin to provision a claim, and kill the process at a point of it."""
     first = await stand.provisioner(*words)
@@ -71,7 +82,7 @@ def elected(stand: Stand) -> list[str]:
     return ["--leader-election", f"--leader-election-namespace={stand.cluster.namespace}"]
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", params(POINTS))
 async def test_the_next_process_finishes(cluster: clusters.Cluster, point: str) -> None:
     async with provisioning.stand(cluster) as stand:
         await crash_at(POINTS[point], stand)
@@ -81,7 +92,7 @@ async def test_the_next_process_finishes(cluster: clusters.Cluster, point: str) 
         assert len(stand.csi.volumes("CreateVolume")) == 1
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", params(POINTS))
 async def test_a_claim_deleted_meanwhile_leaves_nothing(
     cluster: clusters.Cluster, point: str
 ) -> None:
@@ -92,7 +103,7 @@ async def test_a_claim_deleted_meanwhile_leaves_nothing(
         await stand.quiet(0)
 
 
-@pytest.mark.parametrize("point", WITH_LEASE)
+@pytest.mark.parametrize("point", params(WITH_LEASE))
 async def test_intents_in_a_lease_are_as_good(cluster: clusters.Cluster, point: str) -> None:
     async with provisioning.stand(cluster) as stand:
         await crash_at(WITH_LEASE[point], stand, *elected(stand))
@@ -114,6 +125,7 @@ async def test_a_crash_after_all_was_done_begins_nothing_anew(cluster: clusters.
         assert stand.csi.count("CreateVolume") == 1
 
 
+@FAULTS
 async def test_a_crash_in_the_middle_of_deleting_leaves_nothing(
     cluster: clusters.Cluster,
 ) -> None:

@@ -10,6 +10,8 @@ from support import processes, provisioning, waiting
 from support.provisioning import Stand
 from support.proxy import Fault, When
 
+FAULTS = pytest.mark.embedded(reason="injects faults into the API server")
+
 pytestmark = pytest.mark.root  # replicas are told apart by their host names
 
 NAMED = (
@@ -123,6 +125,7 @@ async def test_a_frozen_leader_that_comes_back_does_no_harm(cluster: clusters.Cl
         await finished(stand, 1)
 
 
+@FAULTS
 async def test_a_leader_cut_off_from_the_api_server_steps_down(cluster: clusters.Cluster) -> None:
     async with provisioning.stand(cluster) as stand:
         first = replica(stand, "first")

@@ -8,6 +8,8 @@ from csi_provisioner.intents import StoreUnusableError
 from csi_provisioner.stores import LeaseStore
 from support import cluster as clusters
 
+FAULTS = pytest.mark.embedded(reason="injects faults into the API server")
+
 LEASES = "leases.coordination.k8s.io"
 DRIVER = "csi.example.com"
 
@@ -57,6 +59,7 @@ async def test_changes_by_others_are_no_obstacle(cluster: clusters.Cluster) -> N
     assert await (await store(cluster, "next")).read() == b"[3]"
 
 
+@FAULTS
 async def test_a_write_whose_answer_was_lost_is_made_up_for(cluster: clusters.Cluster) -> None:
     mine = await store(cluster, "mine")
     await mine.write(b"[1]")
@@ -68,6 +71,7 @@ async def test_a_write_whose_answer_was_lost_is_made_up_for(cluster: clusters.Cl
     assert await (await store(cluster, "next")).read() == b"[3]"
 
 
+@FAULTS
 async def test_missing_permissions_are_named(cluster: clusters.Cluster) -> None:
     mine = await store(cluster, "mine")
     await cluster.faults(match={"resource": LEASES}, action="status", code=403)

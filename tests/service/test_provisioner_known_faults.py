@@ -3,15 +3,19 @@
 #486, the volume leaked by a crash, has ``test_provisioner_crash`` for itself.
 """
 
+import pytest
 from support import cluster as clusters
 from support import provisioning, waiting
 from support.proxy import Fault, When
 from support.smalldriver import Capability, SmallDriver
 
+FAULTS = pytest.mark.embedded(reason="injects faults into the API server")
+
 OURS = "external-provisioner.volume.kubernetes.io/finalizer"
 AGENT = {"userAgent": "csi-provisioner"}
 
 
+@FAULTS
 async def test_an_old_view_of_a_claim_makes_no_second_volume(cluster: clusters.Cluster) -> None:
     """#1469: bound and deleted while the provisioner's watch of claims stands still."""
     async with provisioning.stand(cluster) as stand:
@@ -38,6 +42,7 @@ async def test_an_old_view_of_a_claim_makes_no_second_volume(cluster: clusters.C
         assert stand.csi.count("CreateVolume") == 1
 
 
+@FAULTS
 async def test_an_object_that_is_slow_to_go_is_not_deleted_twice(
     cluster: clusters.Cluster,
 ) -> None:
@@ -56,6 +61,7 @@ async def test_an_object_that_is_slow_to_go_is_not_deleted_twice(
         assert stand.csi.count("DeleteVolume") == 1
 
 
+@FAULTS
 async def test_a_finalizer_of_someone_else_survives_an_old_view(cluster: clusters.Cluster) -> None:
     """#1217: finalizers change between our look and our write."""
     async with provisioning.stand(cluster) as stand:
@@ -105,6 +111,7 @@ async def test_an_attached_volume_is_told_once_and_woken_by_its_detachment(
         assert (event["type"], event["reason"], event["count"]) == ("Normal", "VolumeDelete", 1)
         assert small.deleted == []
         path = f"{attachments}/{cluster.namespace}-va"
+        await cluster.request("DELETE", path)
         body = {"metadata": {"finalizers": None}}
         await cluster.request("PATCH", path, body, content_type="application/merge-patch+json")
         await waiting.until(lambda: small.deleted == [volume], "DeleteVolume")

@@ -175,11 +175,8 @@ async def test_nothing_is_left(
     async def gone() -> bool:
         return not ours & await asyncio.to_thread(kernelstate.namespaces)
 
-    async def as_before() -> bool:
-        return await asyncio.to_thread(kernelstate.snapshot) <= before
-
     await waiting.until(gone, "end of the namespaces", interval=0.2)
-    await waiting.until(as_before, "the machine as it was", interval=0.2)
+    await kernelstate.until_as(before)
     left = {path.name for path in directory.iterdir()}
     assert left <= {"ca.crt", "token", "kubeconfig", "lock", "pki", "logs", "images", "n"}
     assert list((directory / "n").iterdir()) == []

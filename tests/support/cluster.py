@@ -5,6 +5,7 @@ its own, so tests neither see nor disturb each other; everything that a test sta
 stopped, and its folder unmounted and removed, when it ends.
 """
 
+import asyncio
 import contextlib
 import itertools
 import pathlib
@@ -20,7 +21,8 @@ import aiohttp
 from bitts.kube import client as clients
 from bitts.kube import config
 
-from support import leaks, processes, servers, waiting
+from support import audit, leaks, processes, servers, waiting
+from support.audit import Requests as Requests
 
 SOCKET_PATH_LIMIT = 107
 _numbers = itertools.count(1)
@@ -44,23 +46,16 @@ class Driver:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A running node agent, with the kubelet's folders below ``root_dir``."""
+    """A running node agent, with the kubelet's folders below ``root_dir``.
+
+    On a full Kubernetes it is one of the cluster's nodes, ``process`` that of the cluster, and
+    ``enter`` what a command is put behind to run inside.
+    """
 
     name: str
     root_dir: pathlib.Path
     process: processes.Process
-
-
-@dataclass(frozen=True, slots=True)
-class Requests:
-    """One line of the API server's request counters."""
-
-    user_agent: str
-    verb: str
-    resource: str
-    subresource: str
-    code: int
-    count: int
+    enter: tuple[str, ...] = ()
 
 
 def short_directory() -> pathlib.Path:
@@ -92,11 +87,18 @@ class Cluster:
         self._stack = contextlib.AsyncExitStack()
         self._session: aiohttp.ClientSession | None = None
         self._client: clients.Client | None = None
+        self._machines = list(server.access.machines)
+        self._installed: list[pathlib.Path] = []
+        path = server.access.audit
+        self._audit = audit.AuditLog(path) if path else None
 
     async def __aenter__(self) -> "Cluster":
         self._session = await self._stack.enter_async_context(self.server.session())
         body = {"metadata": {"name": self.namespace}}
         await self.request("POST", "/api/v1/namespaces", body)
+        if self.server.kind == "kubernetes":  # which refuses pods until then
+            account = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/default"
+            await self.wait_for(account, bool, "the namespace's service account")
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -105,7 +107,8 @@ class Cluster:
             await self.request("DELETE", f"/api/v1/namespaces/{self.namespace}")
         await self._stack.aclose()
         self.processes.close()
-        remove_tree(self.directory)
+        for folder in [*self._installed, self.directory]:
+            remove_tree(folder)
 
     @property
     def kubeconfig(self) -> pathlib.Path:
@@ -158,13 +161,15 @@ class Cluster:
 
         ``match`` may name verb, resource (``storageclasses.storage.k8s.io``, with a slash and
         the subresource where there is one) and userAgent; ``more``: code, retryAfter, delay,
-        times, as the admin endpoint takes them. Removed when the test ends.
+        times, as the admin endpoint takes them. Removed when the test ends. The embedded cluster
+        only: mark tests that ask for it ``embedded``.
         """
         await self.request("POST", "/-/faults", {"match": match, "action": action, **more})
 
     async def clear_faults(self) -> None:
         """Let every request through again."""
-        await self.request("DELETE", "/-/faults")
+        if self.server.kind == "embedded":
+            await self.request("DELETE", "/-/faults")
 
     async def drop_watches(self) -> None:
         """Cut every open watch stream."""
@@ -175,8 +180,28 @@ class Cluster:
         await self.request("POST", "/-/history/expire")
 
     async def requests(self, user_agent: str = "") -> list[Requests]:
-        """Return the request counters, of user agents that contain the given text."""
-        rows = await self.request("GET", "/-/requests")
+        """Return the request counters, of user agents that contain the given text.
+
+        A full Kubernetes counts requests that write only, from its audit log.
+        """
+        if self._audit is not None:
+            await self._fence(self._audit)
+            rows = await asyncio.to_thread(self._audit.counters)
+            return [row for row in rows if user_agent in row.user_agent]
+        return self._requests(await self.request("GET", "/-/requests"), user_agent)
+
+    async def _fence(self, log: audit.AuditLog) -> None:
+        """Make a write without effect, and wait until the log has it, and so all before it."""
+        name = f"fence-{next(_numbers)}"
+        path = f"/api/v1/namespaces/{self.namespace}/configmaps"
+        await self.request("POST", f"{path}?dryRun=All", {"metadata": {"name": name}})
+
+        async def logged() -> bool:
+            return await asyncio.to_thread(log.has, name)
+
+        await waiting.until(logged, "the audit log", interval=0.02)
+
+    def _requests(self, rows: list[dict[str, Any]], user_agent: str) -> list[Requests]:
         return [
             Requests(
                 user_agent=row["userAgent"],
@@ -192,7 +217,11 @@ class Cluster:
 
     async def clear_requests(self) -> None:
         """Start counting requests anew."""
-        await self.request("DELETE", "/-/requests")
+        if self._audit is not None:
+            await self._fence(self._audit)
+            await asyncio.to_thread(self._audit.clear)
+        else:
+            await self.request("DELETE", "/-/requests")
 
     async def start_driver(
         self, *words: str, node: Node | None = None, name: str = "", **options: object
@@ -215,12 +244,23 @@ class Cluster:
             **options,
         }
         path.unlink(missing_ok=True)
-        process = self.processes.spawn(["local-driver", *flags(given), *words])
+        command = ["local-driver", *flags(given), *words]
+        if node and node.enter:
+            self._installed.append(home)
+            command = [*node.enter, processes.script(command[0]), *command[1:]]
+        process = self.processes.spawn(command, name="local-driver")
         await process.wait_ready(lambda: accepts(path), f"socket {path}")
         return Driver(name, str(given["node_id"]), path, state_dir, process)
 
     async def start_node(self, name: str = "", *words: str) -> Node:
-        """Start a node agent and wait until it says it is ready."""
+        """Start a node agent and wait until it says it is ready.
+
+        On a full Kubernetes, hand out one of its nodes, whatever it is called.
+        """
+        if self.server.kind == "kubernetes":
+            assert self._machines, "the cluster has no more nodes (none at all without root)"
+            machine = self._machines.pop(0)
+            return Node(machine.name, machine.root, self.server.process, machine.enter)
         name = name or f"{self.namespace}-node-{next(_numbers)}"
         root = self.directory / f"n{next(_numbers)}"
         root.mkdir(parents=True)

@@ -5,9 +5,11 @@ as it was, so every namespace, mount, link, rule and cgroup counts, whoever made
 use the machine meanwhile are told apart by waiting: what is theirs goes, what leaked stays.
 """
 
+import asyncio
 import os
 import pathlib
 import subprocess
+import time
 
 from support import leaks
 
@@ -31,6 +33,14 @@ def snapshot() -> frozenset[str]:
         done = subprocess.run(command, check=True, capture_output=True, timeout=20)
         found |= {f"{command[0]} {line.strip()}" for line in done.stdout.decode().splitlines()}
     return frozenset(found)
+
+
+async def until_as(before: frozenset[str], timeout: float = 20.0) -> None:
+    """Wait until nothing is there that was not before; raise AssertionError naming what is."""
+    deadline = time.monotonic() + timeout
+    while left := await asyncio.to_thread(snapshot) - before:
+        assert time.monotonic() < deadline, f"still there: {sorted(left)}"
+        await asyncio.sleep(0.2)
 
 
 def namespaces() -> frozenset[str]:

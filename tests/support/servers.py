@@ -6,8 +6,9 @@ Kubernetes. Whatever a test needs to know of either comes from ``ready.json``.
 
 import json
 import pathlib
+import shutil
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -131,7 +132,7 @@ class Server:
             port=self._port,
             audit=pathlib.Path(ready["audit"]) if "audit" in ready else None,
             machines=tuple(
-                Machine(name, pathlib.Path(one["root"]), one["pid"], tuple(one["enter"]))
+                Machine(name, pathlib.Path(one["root"]), one["pid"], _absolute(one["enter"]))
                 for name, one in ready.get("nodes", {}).items()
             ),
         )
@@ -155,6 +156,11 @@ class Server:
             headers=headers,
             timeout=aiohttp.ClientTimeout(total=20),
         )
+
+
+def _absolute(command: Sequence[str]) -> tuple[str, ...]:
+    """Name the program of a command by its path, as ``processes.spawn`` wants those of others."""
+    return (shutil.which(command[0]) or command[0], *command[1:])
 
 
 async def call(

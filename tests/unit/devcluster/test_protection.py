@@ -18,7 +18,7 @@ GONE: Obj = {"deletionTimestamp": NOW, "deletionGracePeriodSeconds": 0}
     ("it", "pods", "released"),
     [
         pytest.param(claim(**DELETED), [], True, id="nobody uses it"),
-        pytest.param(claim(), [], False, id="not deleted"),
+        pytest.param(claim(finalizers=[names.CLAIM_FINALIZER]), [], False, id="not deleted"),
         pytest.param(claim(deletionTimestamp=NOW, finalizers=["a/b"]), [], False, id="not ours"),
         pytest.param(claim(**DELETED), [pod(**USER)], False, id="in use"),
         pytest.param(claim(**DELETED), [pod(claims=("c",))], True, id="pod has no node"),
@@ -48,3 +48,11 @@ def test_a_volume_goes_when_it_is_not_bound(phase: str, released: bool) -> None:
     it = volume(phase=phase, deletionTimestamp=NOW, finalizers=[names.VOLUME_FINALIZER])
     expected = [Patch(names.VOLUMES, "v", {"metadata": {"finalizers": None}})]
     assert protection.decide_volume(it) == (expected if released else [])
+
+
+def test_a_finalizer_that_was_taken_off_comes_back() -> None:
+    (patch,) = protection.decide_claim(claim(finalizers=["a/b"]), [])
+    assert isinstance(patch, Patch)
+    assert patch.body == {"metadata": {"finalizers": ["a/b", names.CLAIM_FINALIZER]}}
+    expected = [Patch(names.VOLUMES, "v", {"metadata": {"finalizers": [names.VOLUME_FINALIZER]}})]
+    assert protection.decide_volume(volume(phase="Available")) == expected
