@@ -111,13 +111,6 @@ async def test_a_stack_in_a_file_lasts_until_it_is_purged(stack: Stack) -> None:
     assert not await asyncio.to_thread(stack.folder.exists)
 
 
-@pytest.mark.slow
-async def test_a_full_kubernetes_is_announced_for_later(stack: Stack) -> None:
-    with pytest.raises(processes.ProcessError, match="kubernetes"):
-        await stack.bitts("up", "--detach", "--kubernetes")
-    await stack.bitts("down")
-
-
 @pytest.mark.root
 @pytest.mark.slow
 async def test_down_leaves_nothing_after_kill_9_of_everything(stack: Stack) -> None:

@@ -56,6 +56,9 @@ def up(directory: str, *, nodes: int, backend: str, store: str, detach: bool, ki
             arguments += [f"--store={store}", *(["--kubernetes"] if kind == "kubernetes" else [])]
             ups.up_detached(arguments, folders, console)
             return
+        if kind == "kubernetes" and os.geteuid() != 0:
+            console.print("Without root there are no nodes: only the control plane is started.")
+            nodes = 0
         options = stack.Options(nodes=nodes, backends=offered, store=store, kind=kind)
         run(ups.up(options, folders, console))
 

@@ -158,10 +158,10 @@ async def end(folders: Sequence[pathlib.Path]) -> Leftovers:
         ended.update(processes)
     mounts = (await asyncio.to_thread(find, folders)).mounts
     for target in mounts:
-        await _run("umount", target)
+        await run("umount", target)
     devices = (await asyncio.to_thread(find, folders)).loop_devices
     for device in devices:
-        await _run("losetup", "--detach", device)
+        await run("losetup", "--detach", device)
     return Leftovers(tuple(ended.items()), mounts, devices)
 
 
@@ -234,7 +234,8 @@ def _resolve(end: asyncio.Future[None]) -> None:
         end.set_result(None)
 
 
-async def _run(*command: str) -> None:
+async def run(*command: str) -> None:
+    """Run a command that removes something. Raises LeftoverError with what it said."""
     process = await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.DEVNULL,

@@ -178,6 +178,12 @@ def store(folders: state.Folders) -> str:
     return str(record["options"]["store"]) if record else ""
 
 
+def kind(folders: state.Folders) -> str:
+    """Return of which kind the cluster in these folders is, "" if there is none."""
+    record = read_record(folders)
+    return str(record["options"]["kind"]) if record else ""
+
+
 async def _sweep(options: stack.Options, folders: state.Folders, report: Report) -> None:
     """Remove what a killed stack left. A cluster in memory is gone, and with it its volumes."""
     if options.store == "memory" and await asyncio.to_thread(store, folders) == "sqlite":
@@ -203,6 +209,8 @@ async def clear(folders: state.Folders, *, keep_data: bool) -> list[str]:
     hold it. With ``keep_data`` the cluster's store and the volumes stay too.
     """
     found = await leftovers.end([folders.state, folders.runtime])
+    if await asyncio.to_thread(kind, folders) == "kubernetes":
+        await leftovers.run(*stack.clear_cluster(folders))
     doomed = [folders.runtime]
     if not keep_data:
         doomed += [folders.record, folders.cluster, folders.volumes]

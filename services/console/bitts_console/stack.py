@@ -5,6 +5,7 @@ beside the running interpreter, exactly as in a cluster where each is a containe
 """
 
 import pathlib
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -29,6 +30,11 @@ class Options:
     kind: str = "embedded"
     verbosity: int = 2
     capacity: str = ""
+
+    @property
+    def is_kubernetes(self) -> bool:
+        """Whether the cluster brings its own nodes (none without root)."""
+        return self.kind == "kubernetes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +83,11 @@ def node_names(count: int) -> list[str]:
 
 def specs(options: Options, folders: Folders) -> list[Spec]:
     """Return every process of the stack, in the order in which they are best started."""
+    agents = [] if options.is_kubernetes else node_names(options.nodes)
     every = [
         _cluster(options, folders),
         _driver(options, folders),
-        *(_node(name, folders) for name in node_names(options.nodes)),
+        *(_node(name, folders) for name in agents),
         _provisioner(options, folders),
     ]
     mark = {state.MARK: str(folders.state)}
@@ -98,7 +105,8 @@ def runtime_folders(options: Options, folders: Folders) -> list[pathlib.Path]:
 def csi_driver() -> dict[str, Any]:
     """Return the CSIDriver object, which an installation of the driver brings along.
 
-    Volumes of a node need no attaching, and the scheduler looks at CSIStorageCapacity.
+    Volumes of a node need no attaching. The driver is on one node only, and pods that need its
+    volumes are not to be placed elsewhere.
     """
     return {
         "apiVersion": "storage.k8s.io/v1",
@@ -109,12 +117,14 @@ def csi_driver() -> dict[str, Any]:
             "podInfoOnMount": False,
             "fsGroupPolicy": "File",
             "storageCapacity": False,
+            "preventPodSchedulingIfMissing": True,
             "volumeLifecycleModes": ["Persistent"],
         },
     }
 
 
 def _cluster(options: Options, folders: Folders) -> Spec:
+    own_nodes = (f"--nodes={options.nodes}", f"--nodes-dir={folders.runtime}")
     return Spec(
         name="devcluster",
         program="devcluster",
@@ -122,31 +132,52 @@ def _cluster(options: Options, folders: Folders) -> Spec:
             f"--dir={folders.cluster}",
             f"--kind={options.kind}",
             f"--store={options.store}",
+            *(own_nodes if options.is_kubernetes else ()),
         ),
         ready=FileReady(folders.cluster / "ready.json"),
     )
 
 
+def clear_cluster(folders: Folders) -> tuple[str, ...]:
+    """Return the command that removes what a killed Kubernetes left in the kernel."""
+    where = (f"--dir={folders.cluster}", f"--nodes-dir={folders.runtime}")
+    program = str(supervised("devcluster"))
+    return (program, "--kind=kubernetes", *where, "--store=sqlite", "--clear")
+
+
 def _driver(options: Options, folders: Folders) -> Spec:
     root = folders.node_root(FIRST_NODE)
     path = driver_socket(folders)
-    return Spec(
-        name="local-driver",
-        program="local-driver",
-        arguments=(
-            f"--endpoint=unix://{path}",
-            f"--driver-name={DRIVER_NAME}",
-            f"--node-id={FIRST_NODE}",
-            f"--state-dir={folders.volumes}",
-            f"--backends={','.join(options.backends)}",
-            f"--default-backend={options.backends[0]}",
-            f"--registration-dir={root / 'plugins_registry'}",
-            f"--kubelet-registration-path={path}",
-            f"--capacity={options.capacity}",
-            f"--v={options.verbosity}",
-        ),
-        ready=SocketReady(path),
+    arguments = (
+        f"--endpoint=unix://{path}",
+        f"--driver-name={DRIVER_NAME}",
+        f"--node-id={FIRST_NODE}",
+        f"--state-dir={folders.volumes}",
+        f"--backends={','.join(options.backends)}",
+        f"--default-backend={options.backends[0]}",
+        f"--registration-dir={root / 'plugins_registry'}",
+        f"--kubelet-registration-path={path}",
+        f"--capacity={options.capacity}",
+        f"--v={options.verbosity}",
     )
+    spec = Spec("local-driver", "local-driver", arguments, SocketReady(path))
+    return _inside(spec, folders) if options.is_kubernetes and options.nodes else spec
+
+
+def _inside(spec: Spec, folders: Folders) -> Spec:
+    """Run a program inside the first node, as a DaemonSet's pod would be, once there is one."""
+    entrance = (f"--dir={folders.cluster}", f"--node={FIRST_NODE}", "--")
+    return replace(
+        spec,
+        program="devcluster-enter",
+        arguments=(*entrance, str(supervised(spec.program)), *spec.arguments),
+        after=("devcluster",),
+    )
+
+
+def supervised(program: str) -> pathlib.Path:
+    """Return where one of our programs is: beside the running interpreter."""
+    return pathlib.Path(sys.executable).parent / program
 
 
 def _node(name: str, folders: Folders) -> Spec:

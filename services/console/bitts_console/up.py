@@ -49,7 +49,8 @@ async def up(options: stack.Options, folders: state.Folders, console: Console) -
     async def serve(stack_running: running.Running) -> None:
         async with cluster.connect(folders.kubeconfig) as client:
             await cluster.install_driver(client)
-            await cluster.await_registration(client)
+            if options.nodes:
+                await cluster.await_registration(client)
         console.print(advice(stack_running), markup=False, soft_wrap=True, highlight=False)
         while True:
             changed.clear()

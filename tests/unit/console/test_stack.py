@@ -41,6 +41,29 @@ def test_the_kind_and_the_store_reach_the_cluster() -> None:
     assert {"--kind=kubernetes", "--store=sqlite", "--dir=/s/cluster"} <= set(arguments)
 
 
+def test_a_full_kubernetes_has_nodes_of_its_own_and_the_driver_runs_in_the_first() -> None:
+    options = stack.Options(nodes=2, kind="kubernetes")
+    every = {one.name: one for one in stack.specs(options, FOLDERS)}
+    assert list(every) == ["devcluster", "local-driver", "csi-provisioner"]
+    assert {"--nodes=2", "--nodes-dir=/r"} <= set(every["devcluster"].arguments)
+    driver = every["local-driver"]
+    assert driver.program == "devcluster-enter"
+    assert driver.arguments[:3] == ("--dir=/s/cluster", "--node=node-1", "--")
+    assert driver.arguments[3].endswith("/local-driver")
+    assert driver.after == ("devcluster",)
+
+
+def test_without_nodes_the_driver_runs_where_everything_does() -> None:
+    options = stack.Options(nodes=0, kind="kubernetes")
+    assert spec("local-driver", options).program == "local-driver"
+
+
+def test_what_a_killed_kubernetes_left_is_removed_by_its_own_program() -> None:
+    program, *arguments = stack.clear_cluster(FOLDERS)
+    assert program.endswith("/devcluster")
+    assert {"--clear", "--dir=/s/cluster", "--nodes-dir=/r"} <= set(arguments)
+
+
 def test_clients_start_after_what_they_talk_to_and_stop_before_it() -> None:
     waves = supervisor.stopping_order(stack.specs(stack.Options(), FOLDERS))
     assert waves == [["node-1", "csi-provisioner"], ["devcluster", "local-driver"]]
@@ -54,3 +77,7 @@ def test_folders_that_hold_sockets_are_made_before_anything_starts() -> None:
 
 def test_volumes_of_a_node_need_no_attaching() -> None:
     assert stack.csi_driver()["spec"]["attachRequired"] is False
+
+
+def test_pods_are_not_placed_where_the_driver_is_not() -> None:
+    assert stack.csi_driver()["spec"]["preventPodSchedulingIfMissing"] is True

@@ -105,7 +105,7 @@ class Kubernetes:
         layout = self._layout
         layout.nodes.mkdir(mode=0o700, parents=True, exist_ok=True)
         (layout.directory / files.READY).unlink(missing_ok=True)
-        sweep.sweep(layout, keep=self._plan.keep)
+        sweep.sweep(layout, keep=self._plan.keep, spared=sweep.SPARED)
         layout.logs.mkdir(exist_ok=True)
 
     async def _start(
@@ -207,7 +207,7 @@ class Kubernetes:
                     "pid": one.pid,
                     "root": str(one.place.root),
                     "address": one.node.address,
-                    "enter": nodes.enter(one.pid),
+                    "enter": nodes.entrance(one.pid),
                 }
                 for one in started
             },

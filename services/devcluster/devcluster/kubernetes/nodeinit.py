@@ -1,7 +1,7 @@
 """Process 1 of a node: makes the node's view of the file system, then only reaps.
 
 Run as a script by the bare interpreter (``-I -S``), inside new mount, network, process,
-host name and IPC namespaces: ``nodeinit.py NAME FOLDER``. Says ``ready`` on stdout.
+host name and IPC namespaces: ``nodeinit.py NAME FOLDER CLUSTER``. Says ``ready`` on stdout.
 
 A node is nothing but these namespaces. When this process ends, the kernel kills every other
 one in them, and with the last go all mounts, links and sockets: nothing can be left over.
@@ -31,13 +31,15 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = 
         raise OSError(number, f"mount {source} on {target}: {os.strerror(number)}")
 
 
-def main(name: str, folder: str) -> int:
+def main(name: str, folder: str, cluster: str) -> int:
     """Prepare the node, reap until SIGTERM."""
     handled = {signal.SIGCHLD, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, handled)
     socket.sethostname(name)
     mount("proc", "/proc", "proc")
+    shown = {path: os.open(path, os.O_PATH) for path in (folder, cluster)}
     prepare_files(pathlib.Path(folder))
+    show_again(shown)
     mount("", "/", flags=SHARED | REC)  # among the node's own containers, not with the machine
     pathlib.Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
     os.write(1, b"ready\n")
@@ -73,6 +75,15 @@ def cover_state() -> None:
             target.mkdir()
             mount(f"/proc/self/fd/{below}/{name}", str(target), flags=BIND | REC)
     os.close(below)
+
+
+def show_again(shown: dict[str, int]) -> None:
+    """Where a folder that is needed was covered by one of the node's own, put it there again."""
+    for path, handle in shown.items():
+        if not os.path.exists(path):
+            os.makedirs(path)
+            mount(f"/proc/self/fd/{handle}", path, flags=BIND | REC)
+        os.close(handle)
 
 
 def reap() -> None:

@@ -26,6 +26,7 @@ START_TIMEOUT = 30.0
 STOP_TIMEOUT = 5.0
 READY_TIMEOUT = 60.0
 _INIT = pathlib.Path(__file__).with_name("nodeinit.py")
+_ENTER = _INIT.with_name("enter.py")
 _NAMESPACES = ("--mount", "--net", "--uts", "--ipc", "--pid")
 _NODE_PROGRAMS = ("kubelet", "kube-proxy", "containerd")
 _log = logs.get("devcluster")
@@ -55,8 +56,13 @@ def missing_programs() -> list[str]:
     return missing
 
 
+def entrance(pid: int) -> list[str]:
+    """Return what others put before a command to run it inside a node: it passes signals on."""
+    return [sys.executable, "-I", "-S", str(_ENTER), str(pid)]
+
+
 def enter(pid: int) -> list[str]:
-    """Return what makes a command run inside a node whose namespaces ``pid`` holds.
+    """Return what makes a program of ours run inside a node whose namespaces ``pid`` holds.
 
     It dies with whoever entered, and with the node.
     """
@@ -131,7 +137,8 @@ class Nodes:
         """Start the process that is the node, and wait until its file systems are there."""
         said = place.files / "init.log"
         python = await asyncio.to_thread(os.path.realpath, sys.executable)
-        init = (python, "-I", "-S", str(_INIT), node.name, str(place.root))
+        needed = (str(place.root), str(self._layout.directory))
+        init = (python, "-I", "-S", str(_INIT), node.name, *needed)
         command = ("unshare", *_NAMESPACES, "--fork", "--kill-child=KILL", "--", *init)
         await asyncio.to_thread(said.unlink, missing_ok=True)
         program = programs.Program(node.name, command, said)

@@ -8,6 +8,7 @@ and files.
 import contextlib
 import fcntl
 import os
+import pathlib
 import shutil
 from collections.abc import Iterator
 
@@ -40,18 +41,37 @@ def owned(layout: Layout) -> Iterator[None]:
         os.close(handle)
 
 
-def sweep(layout: Layout, *, keep: bool) -> list[str]:
+SPARED = frozenset({"plugins", "plugins_registry"})
+"""Folders of a node that drivers may have made before the cluster starts."""
+
+
+def sweep(layout: Layout, *, keep: bool, spared: frozenset[str] = frozenset()) -> list[str]:
     """Remove cgroups and, unless objects and volumes are to last, files; say what there was.
 
-    Blocking. Raises CgroupError where processes of the cluster are still alive.
+    ``spared`` names folders of nodes that stay in any case. Blocking. Raises CgroupError where
+    processes of the cluster are still alive.
     """
     removed = [f"cgroup {path}" for path in cgroups.remove(layout.identity)]
     (layout.directory / files.READY).unlink(missing_ok=True)
     layout.tunnel.unlink(missing_ok=True)
     if not keep:
         layout.audit.unlink(missing_ok=True)
-        for folder in (layout.etcd, *layout.nodes.glob("node-*")):
-            if folder.exists():
-                shutil.rmtree(folder, ignore_errors=True)
-                removed.append(f"folder {folder}")
+        folders = (layout.etcd, *layout.nodes.glob("node-*"))
+        removed += [f"folder {folder}" for folder in folders if _delete(folder, spared)]
     return removed
+
+
+def _delete(folder: pathlib.Path, spared: frozenset[str]) -> bool:
+    """Delete a folder but for what is spared in it; say whether there was anything."""
+    if not folder.exists():
+        return False
+    for path in list(folder.iterdir()):
+        if path.name in spared:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    if not any(folder.iterdir()):
+        folder.rmdir()
+    return True
