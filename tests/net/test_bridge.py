@@ -251,3 +251,13 @@ def test_a_chain_in_one_call_is_one_attachment(
     assert daemon.call("DEL", config, pod=pod).status == 0
     assert cnidaemon.leftovers(daemon.host) == []
     assert "UP" not in netns.links(pod)["lo"]["flags"]
+
+
+def test_names_may_be_as_long_as_file_names(
+    daemon: cnidaemon.Daemon, namespaces: netns.Namespaces
+) -> None:
+    pod = namespaces.make("pod")
+    config = gateway(daemon, name="n" * 250)
+    assert daemon.call("ADD", config, pod=pod, container="c" * 250).status == 0
+    assert daemon.call("DEL", config, pod=pod, container="c" * 250).status == 0
+    assert cnidaemon.leftovers(daemon.host) == []

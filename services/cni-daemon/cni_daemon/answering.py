@@ -7,6 +7,7 @@ nobody has its result.
 from collections.abc import Callable
 
 from bitts.cni import documents, errors
+from bitts.cni.documents import DocumentError
 from bitts.cni.environment import Command
 from bitts.cni.errors import CniError, Code
 from bitts.core import logs
@@ -80,6 +81,8 @@ class Answerer:
         match error:
             case CniError():
                 return error
+            case DocumentError():
+                return CniError(Code.DECODING_FAILURE, f"failed to load netconf: {error}")
             case FrameError():
                 return CniError(Code.IO_FAILURE, str(error))
             case DelegateError():

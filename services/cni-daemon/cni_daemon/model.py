@@ -19,8 +19,11 @@ from bitts.net.addresses import Address
 from bitts.net.links import Link
 from bitts.net.nftables import Container, Element
 from bitts.net.routes import Route
+from bitts.net.tc import Discipline
 
 from cni_daemon.operations import Operation
+
+_LABEL_LIMIT = 200
 
 
 class Place(enum.StrEnum):
@@ -96,15 +99,16 @@ class Call:
 
     @property
     def label(self) -> str:
-        """What names the attachment in link aliases and logs."""
-        return f"{self.network}/{self.container_id}/{self.ifname}"
+        """What names the attachment in link aliases (the kernel takes 255 bytes) and logs."""
+        return f"{self.network}/{self.container_id}/{self.ifname}"[:_LABEL_LIMIT]
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
     """What a plugin wants to know, by name: links with their addresses, settings, routes.
 
-    ``elements`` are sets and maps, each with the key of an element that may be there.
+    ``elements`` are sets and maps, each with the key of an element that may be there;
+    ``host_disciplines`` names links (among ``host``) whose queueing disciplines matter.
     """
 
     host: tuple[str, ...] = ()
@@ -114,6 +118,7 @@ class Look:
     has_pod_routes: bool = False
     has_host_links: bool = False
     elements: tuple[tuple[Container, bytes], ...] = ()
+    host_disciplines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +129,7 @@ class View:
     addresses: Mapping[str, tuple[Address, ...]] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     routes: tuple[Route, ...] = ()
+    disciplines: tuple[Discipline, ...] = ()
 
     def by_index(self, index: int) -> Link | None:
         """Return a link by its index."""
