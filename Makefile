@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 MEMBERS := libs/pyproject.toml $(wildcard services/*/pyproject.toml)
 
-.PHONY: help setup demo test cluster check format generate bench clean
+.PHONY: help setup demo test sanity cluster check format generate bench clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -51,6 +51,7 @@ async def test_it_says_who_it_is_and_what_it_serves(client: Client) -> None:
         Controller.CREATE_DELETE_VOLUME, Controller.LIST_VOLUMES, Controller.GET_CAPACITY,
         Controller.GET_VOLUME, Controller.CREATE_DELETE_SNAPSHOT, Controller.LIST_SNAPSHOTS,
         Controller.GET_SNAPSHOT, Controller.CLONE_VOLUME, Controller.EXPAND_VOLUME,
+        Controller.MODIFY_VOLUME, Controller.VOLUME_CONDITION,
         Controller.SINGLE_NODE_MULTI_WRITER,
     }  # fmt: skip
     node = await client.node.node_get_info(v1.NodeGetInfoRequest(), timeout=TIMEOUT)

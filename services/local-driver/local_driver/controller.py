@@ -1,36 +1,36 @@
 """The CSI Controller service: requests are read, decided on, carried out and answered."""
 
+import asyncio
+import dataclasses
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from bitts.csi import v1
-from bitts.rpc.codes import RpcError
+from bitts.rpc.codes import Code, RpcError
 
-from local_driver import creation, failures, messages, placement, requests, volumes
+from local_driver import (
+    announced,
+    attachments,
+    creation,
+    failures,
+    health,
+    iolimits,
+    messages,
+    mounting,
+    placement,
+    requests,
+    volumes,
+)
 from local_driver.making import Maker
 from local_driver.operations import Operations
 from local_driver.options import Options
 from local_driver.snapshots import Snapshot
 from local_driver.storage import Storage
 from local_driver.taking import Taker
-from local_driver.volumes import AccessType, Capability, Volume, Wish
+from local_driver.volumes import AccessType, Attachment, Capability, Volume, Wish
 
 T = TypeVar("T")
-
-_Rpc = v1.ControllerServiceCapabilityRpcType
-_SERVED = (
-    _Rpc.CREATE_DELETE_VOLUME,
-    _Rpc.LIST_VOLUMES,
-    _Rpc.GET_CAPACITY,
-    _Rpc.GET_VOLUME,
-    _Rpc.CREATE_DELETE_SNAPSHOT,
-    _Rpc.LIST_SNAPSHOTS,
-    _Rpc.GET_SNAPSHOT,
-    _Rpc.CLONE_VOLUME,
-    _Rpc.EXPAND_VOLUME,
-    _Rpc.SINGLE_NODE_MULTI_WRITER,
-)
 
 
 class Controller(v1.ControllerBase):
@@ -44,6 +44,7 @@ class Controller(v1.ControllerBase):
         self._maker = Maker(storage, taker.shelf, operations, options)
         self._operations = operations
         self._options = options
+        self._attaching = 0
         self._offers = {name: backend.offer for name, backend in storage.backends.items()}
 
     async def create_volume(self, request: v1.CreateVolumeRequest) -> v1.CreateVolumeResponse:
@@ -132,6 +133,7 @@ class Controller(v1.ControllerBase):
                 volume_context=request.volume_context,
                 volume_capabilities=request.volume_capabilities,
                 parameters=request.parameters,
+                mutable_parameters=request.mutable_parameters,
             )
         )
 
@@ -145,6 +147,8 @@ class Controller(v1.ControllerBase):
                 request.volume_capabilities,
                 multi_node=self._options.storage.has_multi_node_access,
             )
+            device = self._storage.backend(volume).has_devices
+            iolimits.parse(request.mutable_parameters, volume.backend, has_device=device)
             if request.parameters:
                 parameters = creation.parameters(request.parameters, self._offers, volume.backend)
                 if parameters.backend != volume.backend:
@@ -157,8 +161,18 @@ class Controller(v1.ControllerBase):
         """Return volumes in the order of their making, a page at a time."""
         after, limit = requests.page(request.max_entries, request.starting_token)
         page, following = self._storage.catalog.page(after, limit)
+        conditions = await asyncio.to_thread(self._conditions, page)
         return v1.ListVolumesResponse(
-            entries=[v1.ListVolumesResponseEntry(volume=self._message(volume)) for volume in page],
+            entries=[
+                v1.ListVolumesResponseEntry(
+                    volume=self._message(volume),
+                    status=v1.ListVolumesResponseVolumeStatus(
+                        published_node_ids=[one.node_id for one in volume.attachments],
+                        volume_condition=condition,
+                    ),
+                )
+                for volume, condition in zip(page, conditions, strict=True)
+            ],
             next_token="" if following is None else str(following),
         )
 
@@ -168,9 +182,115 @@ class Controller(v1.ControllerBase):
         """Return one volume."""
         volume_id = requests.require(request.volume_id, "volume_id")
         volume = self._storage.catalog.require(volume_id)
+        (condition,) = await asyncio.to_thread(self._conditions, [volume])
         return v1.ControllerGetVolumeResponse(
-            volume=self._message(volume), status=v1.ControllerGetVolumeResponseVolumeStatus()
+            volume=self._message(volume),
+            status=v1.ControllerGetVolumeResponseVolumeStatus(
+                published_node_ids=[one.node_id for one in volume.attachments],
+                volume_condition=condition,
+            ),
         )
+
+    def _conditions(self, page: Sequence[Volume]) -> list[v1.VolumeCondition | None]:
+        if self._options.services.has_health_rpcs:
+            return [None] * len(page)
+        return [health.condition(health.of_volume(self._storage, volume)) for volume in page]
+
+    async def controller_get_volume_health(
+        self, request: v1.ControllerGetVolumeHealthRequest
+    ) -> v1.ControllerGetVolumeHealthResponse:
+        """Say how one volume is, in the way of CSI 1.13."""
+        self._require(is_served=self._options.services.has_health_rpcs)
+        volume_id = requests.require(request.volume_id, "volume_id")
+        volume = self._storage.catalog.require(volume_id)
+        found = await asyncio.to_thread(health.of_volume, self._storage, volume)
+        return v1.ControllerGetVolumeHealthResponse(volume_health=health.message(volume_id, found))
+
+    async def controller_list_volume_health(
+        self, request: v1.ControllerListVolumeHealthRequest
+    ) -> v1.ControllerListVolumeHealthResponse:
+        """Return the volumes that are not well, in the way of CSI 1.13."""
+        self._require(is_served=self._options.services.has_health_rpcs)
+        after, limit = requests.page(request.max_entries, request.starting_token)
+        every = await asyncio.to_thread(health.abnormal, self._storage)
+        page = every[after : after + limit] if limit else every[after:]
+        end = after + len(page)
+        return v1.ControllerListVolumeHealthResponse(
+            entries=[health.message(volume_id, found) for volume_id, found in page],
+            next_token=str(end) if end < len(every) else "",
+        )
+
+    async def controller_publish_volume(
+        self, request: v1.ControllerPublishVolumeRequest
+    ) -> v1.ControllerPublishVolumeResponse:
+        """Attach a volume to its node."""
+        self._require(is_served=self._options.services.attaches)
+        volume_id = requests.require(request.volume_id, "volume_id")
+        node_id = requests.require(request.node_id, "node_id")
+        multi_node = self._options.storage.has_multi_node_access
+        capability = requests.capability(request.volume_capability, multi_node=multi_node)
+        wanted = Attachment(node_id, request.readonly)
+
+        async def work() -> None:
+            volume = self._storage.catalog.require(volume_id)
+            problem = volumes.unusable(volume, capability)
+            if problem:
+                raise requests.invalid(f"volume_capability: {problem}")
+            used = sum(bool(one.attachments) for one in self._storage.catalog.all())
+            used += self._attaching
+            limit = self._options.max_volumes
+            changed = attachments.attached(volume, wanted, used=used, limit=limit)
+            if changed is not volume:
+                self._attaching += 1
+                try:
+                    await self._storage.change(changed)
+                finally:
+                    self._attaching -= 1
+
+        await self._alone(volume_id, "ControllerPublishVolume", work)
+        return v1.ControllerPublishVolumeResponse(publish_context={"node": node_id})
+
+    async def controller_unpublish_volume(
+        self, request: v1.ControllerUnpublishVolumeRequest
+    ) -> v1.ControllerUnpublishVolumeResponse:
+        """Detach a volume; one that is not attached, or not there, is fine."""
+        self._require(is_served=self._options.services.attaches)
+        volume_id = requests.require(request.volume_id, "volume_id")
+
+        async def work() -> None:
+            volume = self._storage.catalog.get(volume_id)
+            if volume is not None and volume.attachments:
+                await self._storage.change(attachments.detached(volume, request.node_id))
+
+        await self._alone(volume_id, "ControllerUnpublishVolume", work)
+        return v1.ControllerUnpublishVolumeResponse()
+
+    async def controller_modify_volume(
+        self, request: v1.ControllerModifyVolumeRequest
+    ) -> v1.ControllerModifyVolumeResponse:
+        """Change the limits of a volume's I/O, in use or not."""
+        volume_id = requests.require(request.volume_id, "volume_id")
+        self._storage.catalog.require(volume_id)
+
+        async def work() -> None:
+            volume = self._storage.catalog.require(volume_id)
+            backend = self._storage.backend(volume)
+            given = iolimits.parse(
+                request.mutable_parameters, volume.backend, has_device=backend.has_devices
+            )
+            limits = iolimits.merged(volume.mutable, given)
+            if limits != volume.mutable:
+                volume = await self._storage.change(dataclasses.replace(volume, mutable=limits))
+            await asyncio.to_thread(mounting.limit, backend, volume)
+
+        await self._alone(volume_id, "ControllerModifyVolume", work)
+        return v1.ControllerModifyVolumeResponse()
+
+    def _require(self, *, is_served: bool) -> None:
+        if not is_served:
+            raise RpcError(
+                Code.UNIMPLEMENTED, "not announced: see the flags --attach and --csi of the driver"
+            )
 
     async def get_capacity(self, request: v1.GetCapacityRequest) -> v1.GetCapacityResponse:
         """Return the room for new volumes, of which one may take all."""
@@ -204,10 +324,7 @@ class Controller(v1.ControllerBase):
         """Return what is really served."""
         del request
         return v1.ControllerGetCapabilitiesResponse(
-            capabilities=[
-                v1.ControllerServiceCapability(rpc=v1.ControllerServiceCapabilityRpc(type=kind))
-                for kind in _SERVED
-            ]
+            capabilities=announced.controller(self._options.services)
         )
 
     def _message(self, volume: Volume) -> v1.Volume:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from local_driver.snapshots import Group, Snapshot
-from local_driver.volumes import AccessType, Content, Volume
+from local_driver.volumes import AccessType, Attachment, Content, Volume
 
 R = TypeVar("R")
 
@@ -49,6 +49,10 @@ def encode(volume: Volume) -> bytes:
             "created": volume.created,
             "limited": volume.is_limited,
             "source": volume.source,
+            "attached": [
+                {"node": one.node_id, "readonly": one.read_only} for one in volume.attachments
+            ],
+            "mutable": dict(volume.mutable),
         }
     )
 
@@ -101,7 +105,15 @@ def _volume(fields: Mapping[str, Any]) -> Volume:
         created=float(_typed(fields, "created", float)),
         is_limited=_typed(fields, "limited", bool),
         source=_typed(fields, "source", str, ""),
+        attachments=tuple(map(_attachment, _typed(fields, "attached", list, []))),
+        mutable=tuple(sorted(_typed(fields, "mutable", dict, {}).items())),
     )
+
+
+def _attachment(fields: Any) -> Attachment:
+    if not isinstance(fields, dict):
+        raise DocumentError("field 'attached' holds what is not a JSON object")
+    return Attachment(_typed(fields, "node", str), _typed(fields, "readonly", bool))
 
 
 def _snapshot_fields(snapshot: Snapshot) -> dict[str, object]:

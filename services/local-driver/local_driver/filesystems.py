@@ -93,3 +93,12 @@ def usage(path: pathlib.Path) -> Usage:
         used_inodes=stats.f_files - stats.f_ffree,
         available_inodes=stats.f_favail,
     )
+
+
+def errors(filesystem: str, device: str) -> int:
+    """Return how many errors a mounted file system has met, where its kind counts them."""
+    try:
+        text = pathlib.Path(f"/sys/fs/{filesystem}/{device}/errors_count").read_text()
+    except OSError:
+        return 0
+    return int(text)

@@ -3,13 +3,7 @@
 import bitts
 from bitts.csi import v1
 
-_Service = v1.PluginCapabilityServiceType
-_Expansion = v1.PluginCapabilityVolumeExpansionType
-_SERVED = (
-    _Service.CONTROLLER_SERVICE,
-    _Service.VOLUME_ACCESSIBILITY_CONSTRAINTS,
-    _Service.GROUP_CONTROLLER_SERVICE,
-)
+from local_driver import announced
 
 
 class Identity(v1.IdentityBase):
@@ -28,17 +22,7 @@ class Identity(v1.IdentityBase):
     ) -> v1.GetPluginCapabilitiesResponse:
         """Return the services beside node and identity."""
         del request
-        return v1.GetPluginCapabilitiesResponse(
-            capabilities=[
-                *(
-                    v1.PluginCapability(service=v1.PluginCapabilityService(type=kind))
-                    for kind in _SERVED
-                ),
-                v1.PluginCapability(
-                    volume_expansion=v1.PluginCapabilityVolumeExpansion(type=_Expansion.ONLINE)
-                ),
-            ]
-        )
+        return v1.GetPluginCapabilitiesResponse(capabilities=announced.plugin())
 
     async def probe(self, request: v1.ProbeRequest) -> v1.ProbeResponse:
         """Say that we are ready: the socket appears only when we are."""

@@ -1,5 +1,6 @@
 """CreateVolume carried out: found, or made from nothing, of a snapshot, of another volume."""
 
+import dataclasses
 import functools
 import time
 from collections.abc import Mapping
@@ -7,7 +8,7 @@ from collections.abc import Mapping
 from bitts.csi import v1
 from bitts.rpc.codes import Code, RpcError
 
-from local_driver import creation, origins, placement, requests, volumes
+from local_driver import creation, iolimits, origins, placement, requests, volumes
 from local_driver.creation import Offer
 from local_driver.operations import Operations
 from local_driver.options import Options
@@ -45,12 +46,16 @@ class Maker:
         if source is not None:
             existing = self._storage.catalog.get(volume_id)
             default = existing.backend if existing else self._origin(source).backend
-        return requests.wish(
+        wish = requests.wish(
             request,
             self._offers,
             default,
             multi_node=self._options.storage.has_multi_node_access,
         )
+        backend = wish.parameters.backend
+        device = self._storage.backends[backend].has_devices
+        limits = iolimits.parse(request.mutable_parameters, backend, has_device=device)
+        return dataclasses.replace(wish, mutable=limits)
 
     def _origin(self, source: Source) -> Origin:
         """Return what to copy; raises RpcError NOT_FOUND."""
@@ -104,6 +109,7 @@ class Maker:
                 created=time.time(),
                 is_limited=self._storage.backends[offer.name].is_limiting,
                 source=wish.source_id,
+                mutable=wish.mutable,
             )
             await self._storage.create(volume, origin)
         return volume

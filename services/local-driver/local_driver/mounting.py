@@ -9,9 +9,10 @@ import pathlib
 import stat
 from dataclasses import dataclass
 
+from bitts.core import logs
 from bitts.rpc.codes import Code, RpcError
 
-from local_driver import mountflags, mounts, publishing, steps
+from local_driver import iolimits, mountflags, mounts, publishing, steps
 from local_driver.backends.backend import Backend
 from local_driver.volumes import AccessType, Capability, Volume
 
@@ -74,7 +75,24 @@ def publish(use: Use, staging: pathlib.Path, target: pathlib.Path, reached: step
     reached(steps.Step.TARGET_MADE)
     # A device node is made read-only by its device: nobody asks the mount it is seen through.
     mounts.bind(source, target, _BIND_ONLY if use.is_block else flags)
+    limit(use.backend, use.volume)
     reached(steps.Step.PUBLISHED)
+
+
+def limit(backend: Backend, volume: Volume) -> None:
+    """Have the kernel limit the I/O of pods that use a volume, where limits are set."""
+    if not volume.mutable:
+        return
+    uids = iolimits.pods(mount.point for mount in backend.sightings(volume.volume_id))
+    devices = backend.devices(volume.volume_id)
+    count = iolimits.apply(volume.mutable, devices, uids)
+    logs.get("limits").info(
+        "Limits of I/O",
+        volume=volume.volume_id,
+        limits=dict(volume.mutable),
+        pods=len(uids),
+        groups=count,
+    )
 
 
 def _source(use: Use, staging: pathlib.Path, own: list[mounts.Mount]) -> pathlib.Path:

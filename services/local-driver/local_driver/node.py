@@ -1,6 +1,7 @@
 """The CSI Node service: volumes staged, published, measured and taken away on this node."""
 
 import asyncio
+import dataclasses
 import functools
 import os
 import pathlib
@@ -10,8 +11,17 @@ from typing import TypeVar
 from bitts.csi import v1
 from bitts.rpc.codes import Code, RpcError
 
-from local_driver import failures, mounting, requests, steps, volumes
-from local_driver.backends.backend import Backend
+from local_driver import (
+    announced,
+    attachments,
+    failures,
+    health,
+    mounting,
+    requests,
+    steps,
+    volumes,
+)
+from local_driver.backends.backend import Backend, Finding
 from local_driver.mounting import Use
 from local_driver.operations import Operations
 from local_driver.options import Options
@@ -20,13 +30,6 @@ from local_driver.volumes import AccessType, Volume
 
 T = TypeVar("T")
 
-_Rpc = v1.NodeServiceCapabilityRpcType
-_SERVED = (
-    _Rpc.STAGE_UNSTAGE_VOLUME,
-    _Rpc.GET_VOLUME_STATS,
-    _Rpc.EXPAND_VOLUME,
-    _Rpc.SINGLE_NODE_MULTI_WRITER,
-)
 _Unit = v1.VolumeUsageUnit
 
 
@@ -51,13 +54,12 @@ class Node(v1.NodeBase):
         """Mount the volume at its staging path; a new image is formatted first."""
         volume_id = requests.require(request.volume_id, "volume_id")
         path = requests.path(request.staging_target_path, "staging_target_path")
-        find = functools.partial(self._use, volume_id, request.volume_capability)
-        find()  # refuse what is wrong before waiting for a turn
+        find = self._find(volume_id, request.volume_capability)
         await self._alone(volume_id, "NodeStageVolume", functools.partial(self._stage, find, path))
         return v1.NodeStageVolumeResponse()
 
     async def _stage(self, find: Callable[[], Use], path: pathlib.Path) -> None:
-        use = find()  # what was true of the volume before our turn may have changed
+        use = find()
         content = await asyncio.to_thread(use.backend.prepare, use.volume, use.capability)
         await self._storage.record(use.volume, content)
         await asyncio.to_thread(mounting.stage, use, path, self._reached)
@@ -78,8 +80,7 @@ class Node(v1.NodeBase):
         volume_id = requests.require(request.volume_id, "volume_id")
         target = requests.path(request.target_path, "target_path")
         capability = request.volume_capability
-        find = functools.partial(self._use, volume_id, capability, read_only=request.readonly)
-        find()
+        find = self._find(volume_id, capability, read_only=request.readonly)
         staging = requests.path(request.staging_target_path, "staging_target_path")
 
         async def work() -> None:
@@ -109,7 +110,10 @@ class Node(v1.NodeBase):
             usage = await asyncio.to_thread(_usage, self._storage.backend(volume), volume, path)
         except OSError as error:
             raise failures.rpc_error(error, f"volume_path {path}") from error
-        return v1.NodeGetVolumeStatsResponse(usage=usage)
+        condition = None
+        if not self._options.services.has_health_rpcs:
+            condition = health.condition(await asyncio.to_thread(self._findings, volume))
+        return v1.NodeGetVolumeStatsResponse(usage=usage, volume_condition=condition)
 
     async def node_expand_volume(
         self, request: v1.NodeExpandVolumeRequest
@@ -141,12 +145,39 @@ class Node(v1.NodeBase):
     ) -> v1.NodeGetCapabilitiesResponse:
         """Return what is really served."""
         del request
-        return v1.NodeGetCapabilitiesResponse(
-            capabilities=[
-                v1.NodeServiceCapability(rpc=v1.NodeServiceCapabilityRpc(type=kind))
-                for kind in _SERVED
+        return v1.NodeGetCapabilitiesResponse(capabilities=announced.node(self._options.services))
+
+    async def node_get_volume_health(
+        self, request: v1.NodeGetVolumeHealthRequest
+    ) -> v1.NodeGetVolumeHealthResponse:
+        """Say how one volume is as seen from here, in the way of CSI 1.13."""
+        self._require_health()
+        volume_id = requests.require(request.volume_id, "volume_id")
+        found = await asyncio.to_thread(self._findings, self._storage.catalog.require(volume_id))
+        return v1.NodeGetVolumeHealthResponse(volume_health=health.message(volume_id, found))
+
+    async def node_get_storage_health(
+        self, request: v1.NodeGetStorageHealthRequest
+    ) -> v1.NodeGetStorageHealthResponse:
+        """Say how the storage below all volumes is, in the way of CSI 1.13."""
+        del request
+        self._require_health()
+        found = await asyncio.to_thread(health.of_storage, self._storage)
+        return v1.NodeGetStorageHealthResponse(
+            backend_health=[
+                v1.NodeGetStorageHealthResponseStorageBackendHealth(
+                    status=one.status, reason=one.reason, message=one.message
+                )
+                for one in found
             ]
         )
+
+    def _findings(self, volume: Volume) -> list[Finding]:
+        return health.of_volume(self._storage, volume, on_node=True)
+
+    def _require_health(self) -> None:
+        if not self._options.services.has_health_rpcs:
+            raise RpcError(Code.UNIMPLEMENTED, "not announced: start the driver with --csi=1.13")
 
     async def node_get_info(self, request: v1.NodeGetInfoRequest) -> v1.NodeGetInfoResponse:
         """Return the node's name, its topology, and how many volumes it takes."""
@@ -168,7 +199,26 @@ class Node(v1.NodeBase):
         if problem:
             raise requests.invalid(f"volume_capability: {problem}")
         backend = self._storage.backend(volume)
-        return Use(volume, backend, capability, read_only or capability.mode.is_read_only)
+        read_only = read_only or capability.mode.is_read_only
+        return Use(volume, backend, capability, read_only)
+
+    def _find(
+        self, volume_id: str, given: v1.VolumeCapability | None, *, read_only: bool = False
+    ) -> Callable[[], Use]:
+        """Return what finds a volume for a use, and check it now: a wrong wish need not wait.
+
+        What is true of the volume now may have changed when its turn comes, so it is done again.
+        """
+
+        def find() -> Use:
+            use = self._use(volume_id, given, read_only=read_only)
+            if not self._options.services.attaches:
+                return use
+            found = attachments.require(use.volume, self._options.node_id)
+            return dataclasses.replace(use, read_only=use.read_only or found.read_only)
+
+        find()
+        return find
 
     async def _undo(
         self,

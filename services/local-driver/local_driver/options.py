@@ -65,6 +65,14 @@ class StorageOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class ServiceOptions:
+    """What is served and announced; ``has_health_rpcs`` is CSI 1.13's way of telling health."""
+
+    attaches: bool = False
+    has_health_rpcs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
     """Everything the driver is told."""
 
@@ -73,6 +81,7 @@ class Options:
     node_id: str
     max_volumes: int
     storage: StorageOptions
+    services: ServiceOptions
     registration: RegistrationOptions
     faults: FaultOptions
     introspection_socket: str
@@ -84,21 +93,10 @@ class Options:
         return {names.topology_key(self.driver_name): self.node_id}
 
 
-class Flags:
-    """All flags of the driver."""
+class StorageFlags:
+    """The flags about where and how volumes are kept."""
 
-    def __init__(self) -> None:
-        self.set = flags = FlagSet(names.PROGRAM, _SUMMARY, version=bitts.__version__)
-        self._endpoint = flags.string(
-            "endpoint", "unix:///csi/csi.sock", "unix socket to serve CSI at"
-        )
-        self._driver_name = flags.string("driver-name", names.DRIVER_NAME, "name of the CSI driver")
-        self._node_id = flags.string(
-            "node-id", "", "the node's name; empty: $NODE_NAME, else the host's name"
-        )
-        self._max_volumes = flags.unsigned(
-            "max-volumes-per-node", 0, "volumes that pods on the node may use at once; 0: no limit"
-        )
+    def __init__(self, flags: FlagSet) -> None:
         self._state = flags.string(
             "state-dir", "/var/lib/bitts/local-driver", "folder for the volumes and their metadata"
         )
@@ -128,6 +126,67 @@ class Flags:
             "accept access modes of several nodes although a volume stays on one: "
             "for clusters of one node, and for tests",
         )
+
+    def options(self, values: FlagValues) -> StorageOptions:
+        """Check and group the values; raises FlagError naming the flag."""
+        backends = tuple(word for word in values[self._backends].split(",") if word)
+        unknown = [word for word in backends if word not in names.BACKENDS]
+        if unknown:
+            known = ", ".join(names.BACKENDS)
+            raise FlagError(f"--backends {','.join(unknown)!r}: name some of {known}", 1)
+        default = values[self._default_backend] or (backends[0] if backends else "")
+        if default and default not in (backends or names.BACKENDS):
+            raise FlagError(f"--default-backend {default!r} is not among --backends", 1)
+        capacity, pool = values[self._capacity], values[self._pool]
+        return StorageOptions(
+            state=os.path.abspath(values[self._state]),
+            backends=backends,
+            default_backend=default,
+            capacity=parse_size(capacity) if capacity else None,
+            pool_size=parse_size(pool) if pool else 0,
+            has_multi_node_access=values[self._multi_node],
+        )
+
+
+class ServiceFlags:
+    """The flags about what is served beside the plain volumes."""
+
+    def __init__(self, flags: FlagSet) -> None:
+        self._attach = flags.boolean(
+            "attach",
+            False,
+            "serve attaching and refuse volumes on nodes that they are not attached to: for a "
+            "CSIDriver with attachRequired: true",
+        )
+        self._generation = flags.choice(
+            "csi",
+            ("1.12", "1.13"),
+            "1.12",
+            "how the health of volumes is told: as volume condition (1.12) or by RPCs (1.13)",
+        )
+
+    def options(self, values: FlagValues) -> ServiceOptions:
+        """Return the values."""
+        return ServiceOptions(values[self._attach], values[self._generation] == "1.13")
+
+
+class Flags:
+    """All flags of the driver."""
+
+    def __init__(self) -> None:
+        self.set = flags = FlagSet(names.PROGRAM, _SUMMARY, version=bitts.__version__)
+        self._endpoint = flags.string(
+            "endpoint", "unix:///csi/csi.sock", "unix socket to serve CSI at"
+        )
+        self._driver_name = flags.string("driver-name", names.DRIVER_NAME, "name of the CSI driver")
+        self._node_id = flags.string(
+            "node-id", "", "the node's name; empty: $NODE_NAME, else the host's name"
+        )
+        self._max_volumes = flags.unsigned(
+            "max-volumes-per-node", 0, "volumes that pods on the node may use at once; 0: no limit"
+        )
+        self._storage = StorageFlags(flags)
+        self._services = ServiceFlags(flags)
         self._registration = flags.string(
             "registration-dir", "", "kubelet's plugins_registry folder; empty: do not register"
         )
@@ -167,7 +226,8 @@ class Flags:
             driver_name=driver_name,
             node_id=node_id,
             max_volumes=values[self._max_volumes],
-            storage=self._storage(values),
+            storage=self._storage.options(values),
+            services=self._services.options(values),
             registration=RegistrationOptions(
                 values[self._registration], values[self._kubelet_path] or socket
             ),
@@ -176,25 +236,6 @@ class Flags:
             ),
             introspection_socket=_socket("introspection-socket", introspection),
             logs=self._logs.options(values),
-        )
-
-    def _storage(self, values: FlagValues) -> StorageOptions:
-        backends = tuple(word for word in values[self._backends].split(",") if word)
-        unknown = [word for word in backends if word not in names.BACKENDS]
-        if unknown:
-            known = ", ".join(names.BACKENDS)
-            raise FlagError(f"--backends {','.join(unknown)!r}: name some of {known}", 1)
-        default = values[self._default_backend] or (backends[0] if backends else "")
-        if default and default not in (backends or names.BACKENDS):
-            raise FlagError(f"--default-backend {default!r} is not among --backends", 1)
-        capacity, pool = values[self._capacity], values[self._pool]
-        return StorageOptions(
-            state=os.path.abspath(values[self._state]),
-            backends=backends,
-            default_backend=default,
-            capacity=parse_size(capacity) if capacity else None,
-            pool_size=parse_size(pool) if pool else 0,
-            has_multi_node_access=values[self._multi_node],
         )
 
 

@@ -23,9 +23,6 @@ def wish(
     multi_node: bool,
 ) -> Wish:
     """Read a CreateVolume request."""
-    if request.mutable_parameters:
-        key = next(iter(request.mutable_parameters))
-        raise invalid(f"mutable_parameters[{key!r}]: this driver has no mutable parameters")
     required, limit = size_range(request.capacity_range)
     return Wish(
         name=name(request.name),

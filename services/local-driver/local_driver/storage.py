@@ -90,7 +90,10 @@ class Storage:
         """Record what a volume's image holds from now on; return the volume as it is then."""
         if content is volume.content:
             return volume
-        changed = dataclasses.replace(volume, content=content)
+        return await self.change(dataclasses.replace(volume, content=content))
+
+    async def change(self, changed: Volume) -> Volume:
+        """Record what has changed of a volume, apart from its content; return it."""
         await self._store.replace(changed)
         self.catalog.add(changed)
         return changed
@@ -138,6 +141,11 @@ class Storage:
         if volume is None:
             await self.sweep(volume_id)
             return
+        if volume.attachments:
+            raise RpcError(
+                Code.FAILED_PRECONDITION,
+                f"volume {volume_id} is attached to {volume.attachments[0].node_id!r}: detach it",
+            )
         backend = self.backend(volume)
         await self._store.remove(volume_id, lambda: _refuse_in_use(backend, volume_id))
         self.catalog.discard(volume_id)

@@ -100,6 +100,7 @@ class Wish:
     limit: int = 0
     requirement: Requirement = field(default_factory=Requirement)
     source: Source | None = None
+    mutable: tuple[tuple[str, str], ...] = ()
 
     @property
     def source_id(self) -> str:
@@ -110,6 +111,14 @@ class Wish:
     def access(self) -> frozenset[AccessType]:
         """Every way of appearing in a container that is asked for."""
         return frozenset(capability.access for capability in self.capabilities)
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """The permission to use a volume on a node (CSI ControllerPublishVolume)."""
+
+    node_id: str
+    read_only: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +143,9 @@ class Volume:
     """Whether the file system stops writes beyond the capacity."""
     source: str = ""
     """The ID of the snapshot or volume that it was made of; empty for none."""
+    attachments: tuple[Attachment, ...] = ()
+    mutable: tuple[tuple[str, str], ...] = ()
+    """The mutable parameters in force, sorted by name."""
 
 
 def volume_id(node: str, name: str) -> str:

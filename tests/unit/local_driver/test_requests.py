@@ -76,10 +76,6 @@ def capability_with(change: Callable[[v1.VolumeCapability], None]) -> list[v1.Vo
             Code.INVALID_ARGUMENT, "volume_content_source", id="source",
         ),
         pytest.param(
-            changed(mutable_parameters={"iops": "5"}),
-            Code.INVALID_ARGUMENT, "mutable_parameters['iops']", id="mutable",
-        ),
-        pytest.param(
             changed(parameters={"colour": "red"}), Code.INVALID_ARGUMENT, "'colour'", id="parameter"
         ),
         pytest.param(

@@ -11,9 +11,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from bitts.csi import v1
+
 from local_driver import filesystems, mountflags, mounts, steps
 from local_driver.creation import Offer
 from local_driver.volumes import Capability, Content, Volume
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something wrong with a volume: ``reason`` is a CamelCase word, ``message`` for people."""
+
+    status: v1.VolumeHealthErrorType
+    reason: str
+    message: str
+
+    def __lt__(self, other: "Finding") -> bool:
+        return self.reason < other.reason
 
 
 class UnavailableError(Exception):
@@ -46,6 +60,9 @@ class Backend(Protocol):
 
     copies_at_once: bool
     """Whether a copy takes an instant, whatever its size."""
+
+    has_devices: bool
+    """Whether each volume in use has a block device of its own."""
 
     stops_writers: bool
     """Whether held_still() keeps writers waiting, so that several volumes share an instant."""
@@ -87,6 +104,14 @@ class Backend(Protocol):
 
     def remove(self, volume_id: str) -> None:
         """Remove content that nothing holds for good; missing content is fine."""
+        ...
+
+    def findings(self, volume: Volume, *, on_node: bool) -> list[Finding]:
+        """Look at a volume's content; ``on_node`` also at its device. Empty: all is well."""
+        ...
+
+    def devices(self, volume_id: str) -> list[str]:
+        """Return the numbers ("major:minor") of the devices that show the volume."""
         ...
 
     def contents(self) -> set[str]:

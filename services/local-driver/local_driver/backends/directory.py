@@ -10,10 +10,11 @@ import pathlib
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from bitts.csi import v1
 from bitts.rpc.codes import Code, RpcError
 
 from local_driver import copying, filesystems, mountflags, mounts, names, quotas, steps
-from local_driver.backends.backend import Site
+from local_driver.backends.backend import Finding, Site
 from local_driver.creation import Offer
 from local_driver.volumes import AccessType, Capability, Content, Volume
 
@@ -30,6 +31,7 @@ class DirectoryBackend:
 
     needs_growing = False
     stops_writers = False
+    has_devices = False
 
     def __init__(self, site: Site) -> None:
         self.folder = site.state / "directory"
@@ -99,6 +101,17 @@ class DirectoryBackend:
         """Ask the file system; with project quota it answers for the folder."""
         del volume
         return filesystems.usage(path)
+
+    def findings(self, volume: Volume, *, on_node: bool) -> list[Finding]:
+        """Miss a folder that is not there."""
+        del on_node
+        path = self._path(volume.volume_id)
+        return [] if path.is_dir() else [missing(path)]
+
+    def devices(self, volume_id: str) -> list[str]:
+        """Return nothing: folders have no devices of their own."""
+        del volume_id
+        return []
 
     def remove(self, volume_id: str) -> None:
         """Remove the folder and all that is in it."""
@@ -171,6 +184,13 @@ class DirectoryBackend:
 
     def _path(self, volume_id: str) -> pathlib.Path:
         return self.folder / volume_id
+
+
+def missing(path: pathlib.Path) -> Finding:
+    """Return the finding that content is gone."""
+    return Finding(
+        v1.VolumeHealthErrorType.DATA_LOSS, "ContentMissing", f"{path} is not there any more"
+    )
 
 
 def adopted(volumes: Sequence[Volume], adopt: Callable[[Volume], None]) -> dict[str, OSError]:

@@ -13,11 +13,12 @@ import pathlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
+from bitts.csi import v1
 from bitts.rpc.codes import Code, RpcError
 
 from local_driver import copying, filesystems, growing, loopmounts, loops, mountflags, mounts, steps
-from local_driver.backends.backend import Site
-from local_driver.backends.directory import adopted
+from local_driver.backends.backend import Finding, Site
+from local_driver.backends.directory import adopted, missing
 from local_driver.creation import Offer
 from local_driver.volumes import AccessType, Capability, Content, Volume
 
@@ -39,6 +40,7 @@ class ImageBackend:
     is_limiting = True
     needs_growing = True
     stops_writers = True
+    has_devices = True
 
     def __init__(self, site: Site) -> None:
         self.folder = site.state / "image"
@@ -114,6 +116,28 @@ class ImageBackend:
         """Ask the volume's own file system."""
         del volume
         return filesystems.usage(path)
+
+    def findings(self, volume: Volume, *, on_node: bool) -> list[Finding]:
+        """Miss an image, or a part of it; ask the kernel for a file system's errors."""
+        path = self._path(volume.volume_id)
+        if not path.is_file():
+            return [missing(path)]
+        found, size = [], path.stat().st_size
+        if size < volume.capacity:
+            text = f"{path} has {size} bytes of {volume.capacity}"
+            found.append(Finding(v1.VolumeHealthErrorType.DATA_LOSS, "ImageTruncated", text))
+        for loop in loops.find(path) if on_node else []:
+            errors = filesystems.errors(volume.filesystem, loop.path.name)
+            if errors:
+                text = f"{volume.filesystem} on {loop.path} has met {errors} errors: see dmesg"
+                kind = v1.VolumeHealthErrorType.DEGRADED
+                found.append(Finding(kind, "FilesystemErrors", text))
+        return found
+
+    def devices(self, volume_id: str) -> list[str]:
+        """Return the loop devices."""
+        found = loops.find(self._path(volume_id))
+        return [f"{os.major(loop.device)}:{os.minor(loop.device)}" for loop in found]
 
     def remove(self, volume_id: str) -> None:
         """Remove the file."""

@@ -1,0 +1,87 @@
+"""How volumes and the storage below are: found out by looking, said in both of CSI's ways.
+
+CSI up to 1.12 has one condition with a text; 1.13 has a list of statuses with reasons for
+programs. Both tell the same findings. Looking blocks; call it in a thread.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bitts.csi import v1
+
+from local_driver import filesystems
+from local_driver.backends.backend import Finding
+from local_driver.storage import Storage
+from local_driver.volumes import Volume
+
+_Status = v1.VolumeHealthErrorType
+_FULL = 0.02
+"""Share of the disk below which volumes that were promised their size may meet its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class StorageFinding:
+    """Something wrong with the storage as a whole."""
+
+    status: v1.StorageHealthErrorType
+    reason: str
+    message: str
+
+
+def of_volume(storage: Storage, volume: Volume, *, on_node: bool = False) -> list[Finding]:
+    """Look at a volume; ``on_node`` also at the device that it is used through."""
+    backend = storage.backends.get(volume.backend)
+    if backend is None:
+        text = f"backend {volume.backend} is switched off: add it to --backends"
+        return [Finding(_Status.INACCESSIBLE, "BackendOff", text)]
+    try:
+        return backend.findings(volume, on_node=on_node)
+    except OSError as error:
+        return [Finding(_Status.INACCESSIBLE, "ContentUnreadable", str(error))]
+
+
+def abnormal(storage: Storage) -> list[tuple[str, list[Finding]]]:
+    """Return every volume that is not well, by ID, with what is wrong."""
+    damaged = [
+        (volume_id, [Finding(_Status.INACCESSIBLE, "RecordDamaged", text)])
+        for volume_id, text in storage.catalog.damaged.items()
+    ]
+    looked_at = [(one.volume_id, of_volume(storage, one)) for one in storage.catalog.all()]
+    return sorted([*damaged, *((volume_id, found) for volume_id, found in looked_at if found)])
+
+
+def of_storage(storage: Storage) -> list[StorageFinding]:
+    """Look at the file systems that hold the volumes."""
+    found = []
+    for name, backend in storage.backends.items():
+        try:
+            usage = filesystems.usage(backend.folder)
+        except OSError as error:
+            text = f"backend {name}: {error}"
+            kind = v1.StorageHealthErrorType.STORAGE_UNREACHABLE
+            found.append(StorageFinding(kind, "FolderUnreadable", text))
+            continue
+        if usage.available_bytes < _FULL * usage.total_bytes:
+            text = f"backend {name}: {usage.available_bytes} bytes are left on the disk"
+            kind = v1.StorageHealthErrorType.STORAGE_DEGRADED
+            found.append(StorageFinding(kind, f"DiskFull{name.capitalize()}", text))
+    return found
+
+
+def condition(findings: Sequence[Finding]) -> v1.VolumeCondition:
+    """Return findings as CSI up to 1.12 tells them. Pure."""
+    text = "; ".join(f"{one.reason}: {one.message}" for one in findings)
+    return v1.VolumeCondition(abnormal=bool(findings), message=text or "in order")
+
+
+def message(volume_id: str, findings: Sequence[Finding]) -> v1.VolumeHealth:
+    """Return findings as CSI 1.13 tells them. Pure."""
+    return v1.VolumeHealth(
+        volume_id=volume_id,
+        health_statuses=[
+            v1.VolumeHealthVolumeHealthEntry(
+                status=one.status, reason=one.reason, message=one.message
+            )
+            for one in findings
+        ],
+    )
