@@ -12,11 +12,12 @@ when there are too many connections the one that has been silent for longest goe
 import asyncio
 import contextlib
 import errno
+import gzip
 import os
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from urllib.parse import parse_qsl, urlsplit
 
@@ -30,6 +31,8 @@ HEAD_TIMEOUT = 10.0
 IDLE_TIMEOUT = 75.0
 """Seconds that a connection is kept for the next request."""
 MOST_CONNECTIONS = 64
+WORTH_PACKING = 1024
+"""Bytes from which on a body is compressed for clients that take gzip."""
 
 _SEND_TIMEOUT = 10.0  # seconds for a client to take an answer
 
@@ -41,6 +44,7 @@ class Reply:
     body: bytes | str
     status: int = 200
     content_type: str = "text/plain; charset=utf-8"
+    encoding: str = ""
 
 
 Handler = Callable[[Mapping[str, str]], Awaitable[Reply]]
@@ -55,6 +59,7 @@ class Request:
     query: Mapping[str, str]
     is_head: bool
     keeps: bool
+    takes_gzip: bool = False
 
 
 class BadRequest(Exception):  # noqa: N818 - named as HTTP names it
@@ -89,17 +94,29 @@ def parse(head: bytes) -> Request:
         query=dict(parse_qsl(parts.query)),
         is_head=method == "HEAD",
         keeps="keep-alive" in wish.lower() and not has_body,
+        takes_gzip="gzip" in headers.get("accept-encoding", ""),
     )
+
+
+async def compressed(reply: Reply) -> Reply:
+    """Pack a body that is worth it, off the loop: a scrape of many series is long."""
+    body = reply.body.encode() if isinstance(reply.body, str) else reply.body
+    if len(body) < WORTH_PACKING:
+        return reply
+    packed = await asyncio.to_thread(gzip.compress, body, 5)
+    return replace(reply, body=packed, encoding="gzip")
 
 
 def render(reply: Reply, *, is_head: bool = False, keeps: bool = False) -> bytes:
     """Write an answer."""
     body = reply.body.encode() if isinstance(reply.body, str) else reply.body
+    encoding = (f"Content-Encoding: {reply.encoding}",) if reply.encoding else ()
     lines = (
         f"HTTP/1.1 {reply.status} {HTTPStatus(reply.status).phrase}",
         f"Date: {time.strftime('%a, %d %b %Y %H:%M:%S GMT', time.gmtime())}",
         f"Content-Type: {reply.content_type}",
         f"Content-Length: {len(body)}",
+        *encoding,
         "X-Content-Type-Options: nosniff",
         f"Connection: {'keep-alive' if keeps else 'close'}",
     )
@@ -207,6 +224,8 @@ class Listener:
             try:
                 request = parse(head)
                 reply = await self._reply(request)
+                if request.takes_gzip:
+                    reply = await compressed(reply)
             except BadRequest as error:
                 reply = Reply(f"{error}\n", status=400)
         finally:

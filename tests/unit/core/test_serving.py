@@ -89,9 +89,9 @@ async def test_nothing_else_is_served(endpoint: Endpoint) -> None:
         assert (await endpoint.get(path))[0] == 404
 
 
-async def test_only_reading_is_allowed(endpoint: Endpoint) -> None:
+async def test_the_method_does_not_matter_as_with_go_s_handlers(endpoint: Endpoint) -> None:
     endpoint.server.leader_election(lambda: True)
-    assert (await endpoint.get("/healthz/leader-election", method="POST"))[0] == 405
+    assert (await endpoint.get("/healthz/leader-election", method="POST"))[0] == 200
     assert (await endpoint.get("/healthz/leader-election", method="HEAD"))[:2] == (200, "")
 
 
@@ -143,9 +143,8 @@ async def test_an_address_in_use_ends_the_process_naming_the_flag(endpoint: Endp
     with pytest.raises(ExitError) as caught:
         await serving.HttpServer(address, flag="--metrics-address").start()
     assert caught.value.code == 1
-    assert str(caught.value) == (
-        f"cannot listen on --metrics-address={address}: Address already in use"
-    )
+    told = f"cannot listen on --metrics-address={address}: Address already in use"
+    assert str(caught.value).startswith(told)
 
 
 async def test_a_host_that_does_not_exist_ends_the_process() -> None:
