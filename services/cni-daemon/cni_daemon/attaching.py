@@ -9,7 +9,7 @@ import random
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from bitts.cni import conversion, results
 from bitts.cni.conversion import ConversionError
@@ -92,7 +92,7 @@ class Attacher:
             except BaseException:
                 self._roll_back(draft, where)
                 raise
-            return Attached(replace(entry, undo=tuple(draft.undo)), document, tuple(draft.carriers))
+            return Attached(entry.with_undo(tuple(draft.undo)), document, tuple(draft.carriers))
 
     @contextmanager
     def _entered(self, request: Request) -> Iterator[Scene]:
@@ -134,7 +134,7 @@ class Attacher:
         for stage in stages:
             self._plan(draft, stage.after(draft.result), request, where)
         document = _document(draft.result or Result(), request.config.version)
-        self.journal.plan(replace(draft.entry, undo=tuple(draft.undo)))
+        self.journal.plan(draft.entry.with_undo(tuple(draft.undo)))
         self._reached("plan written")
         self._executor.perform(draft.steps, where)
         self.journal.done(draft.entry.key, document)
@@ -159,7 +159,7 @@ class Attacher:
         asking = Asking(stage.ipam, stage.call, request.environment)
         undo = asking.undo()
         draft.undo += undo
-        self.journal.begin(replace(draft.entry, undo=tuple(draft.undo)))
+        self.journal.begin(draft.entry.with_undo(tuple(draft.undo)))
         self._reached("begin written")
         try:
             addressing = asking.allocate(self.stores)
@@ -167,7 +167,7 @@ class Attacher:
             del draft.undo[len(draft.undo) - len(undo) :]  # refused: it has given nothing
             raise
         self._reached("addresses allocated")
-        return replace(stage, call=replace(stage.call, addressing=addressing))
+        return stage.with_call(stage.call.addressed(addressing))
 
     def _founded(self, stage: Stage, where: Scene, draft: _Draft) -> Observed:
         """Look at the machine, having laid what attachments share."""

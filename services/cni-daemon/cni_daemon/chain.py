@@ -40,6 +40,10 @@ class Stage:
     call: Call
     ipam: str
 
+    def with_call(self, call: Call) -> "Stage":
+        """Return the stage with another call."""
+        return Stage(self.plugin, self.options, call, self.ipam)
+
     def after(self, previous: Result | None) -> "Stage":
         """Return the stage with the result of the one before it."""
         return (

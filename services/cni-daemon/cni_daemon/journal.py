@@ -13,7 +13,7 @@ import os
 import pathlib
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from bitts.core import logs
 
@@ -103,15 +103,15 @@ class Journal:
 
     def plan(self, entry: Entry) -> None:
         """Write down what is about to be done. Raises OSError."""
-        self._put(replace(entry, phase=Phase.PLANNED))
+        self._put(entry.in_phase(Phase.PLANNED))
 
     def done(self, key: Key, result: Mapping[str, object]) -> None:
         """Write down that an attachment stands. Raises OSError."""
-        self._put(replace(self._entries[key], phase=Phase.DONE, result=result))
+        self._put(self._entries[key].with_result(result).in_phase(Phase.DONE))
 
     def leave(self, key: Key) -> None:
         """Write down that an attachment is being removed. Raises OSError."""
-        self._put(replace(self._entries[key], phase=Phase.LEAVING))
+        self._put(self._entries[key].in_phase(Phase.LEAVING))
 
     def gone(self, key: Key) -> None:
         """Write down that nothing is left of an attachment.

@@ -67,6 +67,10 @@ class Call:
     previous: Result | None = None
     addressing: Result | None = None
 
+    def addressed(self, addressing: Result) -> "Call":
+        """Return the call with the IPAM plugin's answer."""
+        return Call(self.invocation, self.config, self.draws, self.previous, addressing)
+
     @property
     def command(self) -> Command:
         """The verb."""
@@ -151,6 +155,8 @@ class Observed:
 
     def with_planned(self, planned: Mapping[Place, tuple[Link, ...]]) -> "Observed":
         """Add links that earlier plugins of the chain plan to make, as if they were there."""
+        if not planned:
+            return self
         host = _overlaid(self.host, planned.get(Place.HOST, ()))
         pod = None if self.pod is None else _overlaid(self.pod, planned.get(Place.POD, ()))
         return replace(self, host=host, pod=pod)

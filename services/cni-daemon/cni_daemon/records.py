@@ -58,6 +58,18 @@ class Entry:
     undo: tuple[Operation, ...] = ()
     result: Mapping[str, object] = field(default_factory=dict)
 
+    def in_phase(self, phase: Phase) -> "Entry":
+        """Return the entry one step further."""
+        return Entry(self.key, phase, self.nonce, self.netns, self.identity, self.undo, self.result)
+
+    def with_undo(self, undo: tuple[Operation, ...]) -> "Entry":
+        """Return the entry with its undo operations."""
+        return Entry(self.key, self.phase, self.nonce, self.netns, self.identity, undo)
+
+    def with_result(self, result: Mapping[str, object]) -> "Entry":
+        """Return the entry with its result document."""
+        return Entry(self.key, self.phase, self.nonce, self.netns, self.identity, self.undo, result)
+
 
 class RecordError(ValueError):
     """A line of the journal is damaged or of another version."""
@@ -110,9 +122,9 @@ def of_entry(entry: Entry) -> dict[str, object]:
 def whole(entry: Entry) -> Iterator[dict[str, object]]:
     """Return the records that restate an entry in a new journal."""
     if entry.phase is not Phase.BEGUN:
-        yield of_entry(_in_phase(entry, Phase.PLANNED))
+        yield of_entry(entry.in_phase(Phase.PLANNED))
     if entry.phase is Phase.LEAVING and entry.result:
-        yield of_entry(_in_phase(entry, Phase.DONE))
+        yield of_entry(entry.in_phase(Phase.DONE))
     if entry.phase is not Phase.PLANNED:
         yield of_entry(entry)
 
@@ -152,20 +164,8 @@ def _advanced(
     former = former or Entry(key, phase)
     result = document.get("result")
     if isinstance(result, dict):
-        former = _with_result(former, result)
-    return _in_phase(former, phase)
-
-
-def _in_phase(entry: Entry, phase: Phase) -> Entry:
-    return Entry(
-        entry.key, phase, entry.nonce, entry.netns, entry.identity, entry.undo, entry.result
-    )
-
-
-def _with_result(entry: Entry, result: Mapping[str, object]) -> Entry:
-    return Entry(
-        entry.key, entry.phase, entry.nonce, entry.netns, entry.identity, entry.undo, result
-    )
+        former = former.with_result(result)
+    return former.in_phase(phase)
 
 
 def _key(document: Mapping[str, object]) -> Key:
