@@ -10,7 +10,10 @@ from support import cluster as clusters
 from support import manifests, nodeagent, waiting
 from support.nodeagent import Bench
 
-pytestmark = pytest.mark.root
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.embedded(reason="is about the embedded cluster's node agent"),
+]
 STAGE = "STAGE_UNSTAGE_VOLUME"
 
 

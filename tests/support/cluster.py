@@ -58,6 +58,10 @@ class Node:
     enter: tuple[str, ...] = ()
 
 
+OWN_MAPS = "metadata.name!=kube-root-ca.crt"
+"""Field selector of ConfigMaps that the cluster did not put into every namespace by itself."""
+
+
 def short_directory() -> pathlib.Path:
     """Return a new folder whose path leaves room for unix sockets (107 bytes at most)."""
     prefix = pathlib.PurePath(leaks.SHORT_PREFIX)

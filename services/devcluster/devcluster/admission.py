@@ -84,9 +84,8 @@ def before_update(
     if before is None or after is None or after <= before:
         return
     why = ""
-    if (old.get("status") or {}).get("phase") != "Bound":
-        why = "Only bound persistent volume claims can be expanded"
-    elif not _may_grow(api, new):
+    is_bound = (old.get("status") or {}).get("phase") == "Bound"  # else validation refuses it
+    if is_bound and not _may_grow(api, new):
         why = (
             "only dynamically provisioned pvc can be resized and the storageclass that provisions"
             " the pvc must support resize"

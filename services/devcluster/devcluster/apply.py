@@ -178,7 +178,9 @@ def _settle_conflicts(request: Applied, others: list[Owner], disputed: set[Path]
 
 def _described(owner: Owner) -> str:
     part = f' with subresource "{owner.subresource}"' if owner.subresource else ""
-    when = f" at {owner.time}" if owner.operation == "Update" and owner.time else ""
+    if owner.operation != "Update":  # an applier is known by its name alone
+        return f'"{owner.manager}"{part}'
+    when = f" at {owner.time}" if owner.time else ""
     return f'"{owner.manager}"{part} using {owner.api_version}{when}'
 
 

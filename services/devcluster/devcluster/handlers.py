@@ -193,7 +193,8 @@ class Handlers:
     def _apply(self, call: Call, body: Body, patch: Any) -> Answer:
         manager = call.query.get("fieldManager", "")
         if not manager:
-            raise errors.bad_request("PatchOptions.fieldManager is required for an apply patch")
+            cause = errors.required("fieldManager", "is required for apply patch")
+            raise errors.invalid("meta.k8s.io", "PatchOptions", "", [cause])
         if not isinstance(patch, dict) or not patch.get("apiVersion") or not patch.get("kind"):
             raise errors.bad_request("an apply patch needs apiVersion and kind")
         request = apply.Applied(

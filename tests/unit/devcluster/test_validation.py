@@ -226,7 +226,7 @@ def test_a_claim_grows_only_when_bound_and_its_class_allows(api: Api) -> None:
     create(api, "storageclasses")
     create(api, "persistentvolumeclaims")
     bigger = {"spec": {"resources": {"requests": {"storage": "2Gi"}}}}
-    with pytest.raises(errors.ApiError, match="Only bound"):
+    with pytest.raises(errors.ApiError, match="spec is immutable after creation"):
         change(api, "persistentvolumeclaims", bigger)
     bound = {"status": {"phase": "Bound", "capacity": {"storage": "1Gi"}}}
     change(api, "persistentvolumeclaims", bound, "status")

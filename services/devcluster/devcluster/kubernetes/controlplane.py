@@ -81,6 +81,7 @@ def api_server(layout: Layout, ports: Ports, *, has_nodes: bool) -> list[str]:
         f"--service-account-signing-key-file={pki / 'accounts.key'}",
         "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
         f"--service-cluster-ip-range={addresses.SERVICES}",
+        "--anonymous-auth=false",
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
         "--allow-privileged=true",
