@@ -19,6 +19,7 @@ from bitts.rpc.codes import RpcError
 
 from local_driver import (
     announcing,
+    checking,
     dispatch,
     faultrules,
     faults,
@@ -46,7 +47,15 @@ THREADS = 16
 def run(options: Options) -> int:
     """Serve until a signal comes; returns the exit code."""
     logs.configure(options.logs, names.PROGRAM)
-    return process.run(functools.partial(_main, options=options), names.PROGRAM)
+    work = _check if options.checks else _main
+    return process.run(functools.partial(work, options=options), names.PROGRAM)
+
+
+async def _check(_running: process.Process, options: Options) -> None:
+    async with _exclusive(pathlib.Path(options.storage.state)):
+        code = await asyncio.to_thread(checking.run, options)
+    if code:
+        raise process.ExitError(code, "see above")
 
 
 async def _main(running: process.Process, options: Options) -> None:

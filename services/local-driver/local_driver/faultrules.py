@@ -10,7 +10,9 @@ to requests whose name or volume ID holds the text. Faults:
 - ``hang`` or ``hang=after``: never answer, before or after the work;
 - ``crash=before``, ``crash=after``, ``crash=STEP``: kill -9, also at a step inside;
 - ``empty``: answer without any field; and wrong answers of CreateVolume: ``missing-id``,
-  ``capacity-too-small``, ``other-topology``, ``huge-context``, ``other-content``.
+  ``capacity-too-small``, ``other-topology``, ``huge-context``, ``other-content``;
+- ``not-ready`` of CreateSnapshot and CreateVolumeGroupSnapshot: the copy is said to go on;
+- ``without=EXPAND_VOLUME`` of the RPCs that tell capabilities: that one is missing.
 """
 
 import enum
@@ -41,6 +43,8 @@ class Kind(enum.StrEnum):
     OTHER_TOPOLOGY = "other-topology"
     HUGE_CONTEXT = "huge-context"
     OTHER_CONTENT = "other-content"
+    NOT_READY = "not-ready"
+    WITHOUT = "without"
 
 
 VOLUME_ANSWERS = frozenset(
@@ -52,6 +56,20 @@ VOLUME_ANSWERS = frozenset(
         Kind.OTHER_CONTENT,
     }
 )
+_ANSWERERS: dict[Kind, frozenset[str]] = {
+    **dict.fromkeys(VOLUME_ANSWERS, frozenset({"CreateVolume"})),
+    Kind.NOT_READY: frozenset({"CreateSnapshot", "CreateVolumeGroupSnapshot"}),
+    Kind.WITHOUT: frozenset(
+        {
+            "GetPluginCapabilities",
+            "ControllerGetCapabilities",
+            "GroupControllerGetCapabilities",
+            "NodeGetCapabilities",
+        }
+    ),
+}
+"""Which RPCs can give a wrong answer of which kind; others can be given by all."""
+
 _BEFORE, _AFTER = "before", "after"
 
 
@@ -71,6 +89,7 @@ class Rule:
     rate: float = 1.0
     times: int = 0
     name: str = ""
+    value: str = ""
     text: str = ""
 
     @property
@@ -114,8 +133,9 @@ def _fault(rpc: str, text: str) -> dict[str, object]:
     except ValueError:
         known = ", ".join(Kind)
         raise ValueError(f"unknown fault {word!r}; known are {known}") from None
-    if kind in VOLUME_ANSWERS and rpc != "CreateVolume":
-        raise ValueError(f"{word} is an answer of CreateVolume, not of {rpc}")
+    if rpc not in _ANSWERERS.get(kind, {rpc}):
+        possible = " and ".join(sorted(_ANSWERERS[kind]))
+        raise ValueError(f"{word} is an answer of {possible}, not of {rpc}")
     match kind:
         case Kind.LATENCY:
             least, dots, most = value.partition("..")
@@ -128,6 +148,10 @@ def _fault(rpc: str, text: str) -> dict[str, object]:
             return {"kind": kind, "when": _when(value or _BEFORE, ())}
         case Kind.CRASH:
             return {"kind": kind, "when": _when(value, steps.STEPS_OF.get(rpc, ()))}
+        case Kind.WITHOUT:
+            if not value:
+                raise ValueError("without needs a capability's name, as without=EXPAND_VOLUME")
+            return {"kind": kind, "when": _AFTER, "value": value}
         case Kind.LOST:
             return {"kind": kind, "when": _AFTER}
         case _:

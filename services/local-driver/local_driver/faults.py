@@ -58,7 +58,7 @@ def shaken(rpc: str, answer: Answer, rules: faultrules.FaultSet) -> Answer:
         reply = await answer(request)
         after = [rule for rule in fired if rule.is_after]
         for rule in after:
-            reply = spoil(rule.kind, request, reply)
+            reply = spoil(rule, request, reply)
         await _after(after)
         return reply
 
@@ -66,7 +66,8 @@ def shaken(rpc: str, answer: Answer, rules: faultrules.FaultSet) -> Answer:
 
 
 def _subject(request: object) -> str:
-    found = (getattr(request, field, "") for field in ("name", "volume_id"))
+    fields = ("name", "volume_id", "snapshot_id", "group_snapshot_id")
+    found = (getattr(request, field, "") for field in fields)
     return " ".join(text for text in found if text)
 
 
@@ -96,16 +97,43 @@ async def _after(fired: list[Rule]) -> None:
                 pass
 
 
-def spoil(kind: Kind, request: object, reply: stubs.Message) -> stubs.Message:
-    """Return the wrong answer of a kind, or ``reply`` where the kind is about something else."""
-    if kind is Kind.EMPTY:
+def spoil(rule: Rule, request: object, reply: stubs.Message) -> stubs.Message:
+    """Return the wrong answer of a rule, or ``reply`` where the rule is about something else."""
+    if rule.kind is Kind.EMPTY:
         return type(reply)()
-    if kind not in faultrules.VOLUME_ANSWERS:
-        return reply
-    assert isinstance(request, v1.CreateVolumeRequest)
-    assert isinstance(reply, v1.CreateVolumeResponse)
-    volume = reply.volume
-    assert volume is not None
+    if rule.kind is Kind.WITHOUT:
+        _take_away(rule.value, reply)
+    elif rule.kind is Kind.NOT_READY:
+        _unready(reply)
+    elif rule.kind in faultrules.VOLUME_ANSWERS:
+        assert isinstance(request, v1.CreateVolumeRequest)
+        assert isinstance(reply, v1.CreateVolumeResponse)
+        assert reply.volume is not None
+        _spoil_volume(rule.kind, request, reply.volume)
+    return reply
+
+
+def _take_away(name: str, reply: Any) -> None:
+    reply.capabilities = [one for one in reply.capabilities if name not in _names(one)]
+
+
+def _names(capability: Any) -> set[str]:
+    """Return what a capability of any of the services is called."""
+    parts = (getattr(capability, part, None) for part in ("rpc", "service", "volume_expansion"))
+    return {part.type.name for part in parts if part is not None}
+
+
+def _unready(reply: object) -> None:
+    if isinstance(reply, v1.CreateSnapshotResponse) and reply.snapshot is not None:
+        reply.snapshot.ready_to_use = False
+    elif isinstance(reply, v1.CreateVolumeGroupSnapshotResponse):
+        assert reply.group_snapshot is not None
+        reply.group_snapshot.ready_to_use = False
+        for member in reply.group_snapshot.snapshots:
+            member.ready_to_use = False
+
+
+def _spoil_volume(kind: Kind, request: v1.CreateVolumeRequest, volume: v1.Volume) -> None:
     match kind:
         case Kind.MISSING_ID:
             volume.volume_id = ""
@@ -124,4 +152,3 @@ def spoil(kind: Kind, request: object, reply: stubs.Message) -> stubs.Message:
         case _:
             source = v1.VolumeContentSourceVolumeSource(volume_id="another-volume")
             volume.content_source = v1.VolumeContentSource(volume=source)
-    return reply

@@ -152,6 +152,18 @@ def bound() -> list[tuple[int, str]]:
     return sorted(found)
 
 
+def of_deleted(folder: pathlib.Path) -> list[tuple[int, str]]:
+    """Return the devices whose files in ``folder`` have been deleted, with the files' paths."""
+    found = []
+    for number, _ in bound():
+        with contextlib.suppress(OSError):
+            path = _read(f"{_BLOCKS}/loop{number}/loop/backing_file").rstrip("\n")
+            name = path.removesuffix(" (deleted)")
+            if name != path and name.startswith(f"{folder}/"):
+                found.append((number, name))
+    return found
+
+
 def _read(path: str) -> str:
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -31,9 +31,13 @@ class Opened:
         """Write what waits; take the driver's own file system away if nobody uses it."""
         for store in self.stores:
             await store.close()
+        await asyncio.to_thread(self.release)
+
+    def release(self) -> None:
+        """Do the second half of close() alone, where nothing was written. Blocks."""
         btrfs = self.storage.backends.get("btrfs")
         if btrfs is not None:
-            await asyncio.to_thread(pool.unmount, btrfs.folder)
+            pool.unmount(btrfs.folder)
 
 
 def opened(options: Options, reached: steps.Reached) -> Opened:

@@ -85,6 +85,9 @@ class Options:
     registration: RegistrationOptions
     faults: FaultOptions
     introspection_socket: str
+    checks: bool
+    """Look at what is stored and end, instead of serving; ``repairs`` also clears away."""
+    repairs: bool
     logs: LogOptions
 
     @property
@@ -204,6 +207,13 @@ class Flags:
             "",
             "socket that answers what the process does and why; empty: beside --endpoint",
         )
+        self._check = flags.boolean(
+            "check",
+            False,
+            "say what is wrong with what is stored, attached and mounted, and end; the driver "
+            "must not run meanwhile",
+        )
+        self._repair = flags.boolean("repair", False, "as --check, and remove what nobody owns")
         self._logs = LogFlags(flags)
 
     def options(self, values: FlagValues) -> Options:
@@ -235,6 +245,8 @@ class Flags:
                 values[self._faults], _optional("fault-socket", values[self._fault_socket])
             ),
             introspection_socket=_socket("introspection-socket", introspection),
+            checks=values[self._check] or values[self._repair],
+            repairs=values[self._repair],
             logs=self._logs.options(values),
         )
 

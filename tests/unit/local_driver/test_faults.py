@@ -3,7 +3,7 @@
 import pytest
 from bitts.csi import v1
 from local_driver import faults
-from local_driver.faultrules import Kind
+from local_driver.faultrules import Kind, Rule
 
 KEY = "topology.example/node"
 
@@ -24,7 +24,7 @@ def answer() -> v1.CreateVolumeResponse:
 
 
 def spoilt(kind: Kind) -> v1.Volume:
-    reply = faults.spoil(kind, request(), answer())
+    reply = faults.spoil(Rule("CreateVolume", kind), request(), answer())
     assert isinstance(reply, v1.CreateVolumeResponse)
     assert reply.volume is not None
     return reply.volume
@@ -44,5 +44,29 @@ def test_other_kinds_leave_the_answer_alone(kind: Kind) -> None:
 
 
 def test_an_empty_answer_has_no_fields() -> None:
-    reply = faults.spoil(Kind.EMPTY, v1.GetPluginInfoRequest(), v1.GetPluginInfoResponse(name="x"))
+    rule = Rule("GetPluginInfo", Kind.EMPTY)
+    reply = faults.spoil(rule, v1.GetPluginInfoRequest(), v1.GetPluginInfoResponse(name="x"))
     assert bytes(reply) == b""
+
+
+def test_capabilities_can_be_taken_away() -> None:
+    kind = v1.ControllerServiceCapabilityRpcType
+    reply = v1.ControllerGetCapabilitiesResponse(
+        capabilities=[
+            v1.ControllerServiceCapability(rpc=v1.ControllerServiceCapabilityRpc(type=one))
+            for one in (kind.LIST_VOLUMES, kind.EXPAND_VOLUME)
+        ]
+    )
+    rule = Rule("ControllerGetCapabilities", Kind.WITHOUT, value="EXPAND_VOLUME")
+    left = faults.spoil(rule, v1.ControllerGetCapabilitiesRequest(), reply)
+    assert isinstance(left, v1.ControllerGetCapabilitiesResponse)
+    assert [one.rpc.type for one in left.capabilities if one.rpc] == [kind.LIST_VOLUMES]
+
+
+def test_a_snapshot_can_be_said_not_to_be_ready() -> None:
+    snapshot = v1.Snapshot(snapshot_id="s", ready_to_use=True)
+    group = v1.VolumeGroupSnapshot(snapshots=[snapshot], ready_to_use=True)
+    reply = v1.CreateVolumeGroupSnapshotResponse(group_snapshot=group)
+    rule = Rule("CreateVolumeGroupSnapshot", Kind.NOT_READY)
+    faults.spoil(rule, v1.CreateVolumeGroupSnapshotRequest(), reply)
+    assert (group.ready_to_use, snapshot.ready_to_use) == (False, False)
