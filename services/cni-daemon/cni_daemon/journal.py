@@ -110,8 +110,17 @@ class Journal:
         self._put(self._entries[key].with_result(result).in_phase(Phase.DONE))
 
     def leave(self, key: Key) -> None:
-        """Write down that an attachment is being removed. Raises OSError."""
-        self._put(self._entries[key].in_phase(Phase.LEAVING))
+        """Write down that an attachment is being removed.
+
+        A full disk does not stop that: what is removed makes room.
+        """
+        leaving = self._entries[key].in_phase(Phase.LEAVING)
+        try:
+            self._put(leaving)
+        except OSError as error:
+            self._log.warning("Cannot write the journal", path=self._path, err=error)
+            with self._mutex:
+                self._entries[key] = leaving
 
     def gone(self, key: Key) -> None:
         """Write down that nothing is left of an attachment.
