@@ -2,7 +2,7 @@
 
 from typing import assert_never
 
-from bitts.net import addresses, links, nftables, routes
+from bitts.net import addresses, links, nftables, routes, tc
 from bitts.net.wire import Message
 
 from cni_daemon import operations as op
@@ -12,12 +12,14 @@ from cni_daemon.model import Place
 ROUTE_OPERATIONS = (
     op.MakeVeth, op.MakeBridge, op.MakeLink, op.ChangeLink, op.DeleteLink, op.SetPort,
     op.SetPortVlan, op.AddAddress, op.RemoveAddress, op.AddRoute, op.RemoveRoute,
+    traffic.ShapeLink, traffic.OpenIngress, traffic.CloseIngress, traffic.RedirectIngress,
 )  # fmt: skip
 ELEMENT_OPERATIONS = (op.AddElements, op.RemoveElements)
 
 RouteOperation = (
     op.MakeVeth | op.MakeBridge | op.MakeLink | op.ChangeLink | op.DeleteLink | op.SetPort
     | op.SetPortVlan | op.AddAddress | op.RemoveAddress | op.AddRoute | op.RemoveRoute
+    | traffic.TcOperation
 )  # fmt: skip
 ElementOperation = op.AddElements | op.RemoveElements
 
@@ -26,11 +28,15 @@ def place(operation: RouteOperation) -> str:
     """Return where a link operation takes place."""
     if isinstance(operation, op.MakeVeth | op.MakeBridge | op.SetPort | op.SetPortVlan):
         return Place.HOST
+    if isinstance(operation, traffic.TcOperation):
+        return Place.HOST
     return operation.place
 
 
-def route_message(operation: RouteOperation, netns_fd: int) -> Message:
+def route_message(operation: RouteOperation, netns_fd: int) -> Message:  # noqa: C901 - a table
     """Return the rtnetlink message of an operation; ``netns_fd`` is the container's."""
+    if isinstance(operation, traffic.TcOperation):
+        return _tc_message(operation)
     match operation:
         case op.MakeVeth(host, pod, mtu, master):
             return links.veth(host, pod, netns_fd=netns_fd, mtu=mtu, master=master)
@@ -56,6 +62,18 @@ def route_message(operation: RouteOperation, netns_fd: int) -> Message:
             return routes.remove(route)
         case _:
             assert_never(operation)
+
+
+def _tc_message(operation: traffic.TcOperation) -> Message:
+    match operation:
+        case traffic.ShapeLink(index, bucket):
+            return tc.shape(index, bucket)
+        case traffic.OpenIngress(index):
+            return tc.ingress(index)
+        case traffic.CloseIngress(index):
+            return tc.remove_ingress(index)
+        case traffic.RedirectIngress(index, target):
+            return tc.redirect(index, target)
 
 
 def element_message(operation: ElementOperation) -> Message:
@@ -92,6 +110,10 @@ def describe(operation: op.Operation) -> str:  # noqa: C901 - a table
             return f"changing the set {container.name} of table {container.table}"
         case op.ReleaseAddresses(directory):
             return f"releasing addresses in {directory}"
+        case traffic.ShapeLink(index) | traffic.OpenIngress(index) | traffic.CloseIngress(index):
+            return f"create qdisc on link {index}"
+        case traffic.RedirectIngress(index):
+            return f"add filter on link {index}"
         case traffic.LayIptables(version):
             return f"laying iptables rules for IPv{version}"
         case traffic.ForgetFlows():

@@ -1,13 +1,15 @@
 """Look at the machine for a plan: as few questions as the plugin asked for."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
-from bitts.net import addresses, links, nftables, routes, sysctls
+from bitts.net import addresses, links, nftables, routes, sysctls, tc
 from bitts.net.addresses import Address
 from bitts.net.errors import NetlinkError
 from bitts.net.links import Link
 from bitts.net.nftables import Container, Element
 from bitts.net.sockets import Socket
+from bitts.net.tc import Discipline
 
 from cni_daemon import scene
 from cni_daemon.model import Look, Observed, Place, View
@@ -24,10 +26,20 @@ def observe(look: Look, where: Scene, settled: frozenset[str]) -> Observed:
             every = (links.decode(each) for each in channel.dump(links.every()))
             seen = {**{each.name: each for each in every}, **seen}
         host = View(seen, _addresses(channel, seen, look.host), _settings(look.host_settings))
+        wanted = [seen[name].index for name in look.host_disciplines if name in seen]
+        if wanted:
+            host = replace(host, disciplines=_disciplines(channel, wanted))
     pod = None
     if where.has_pod:
         pod = _pod(look, where)
     return Observed(host, pod, settled, _elements(look.elements))
+
+
+def _disciplines(channel: Socket, wanted: Iterable[int]) -> tuple[Discipline, ...]:
+    found = (
+        tc.find(channel, index, parent) for index in wanted for parent in (tc.ROOT, tc.INGRESS)
+    )
+    return tuple(each for each in found if each is not None)
 
 
 def _elements(

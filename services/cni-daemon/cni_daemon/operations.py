@@ -17,7 +17,15 @@ from bitts.net.links import Change, End
 from bitts.net.nftables import Container, Element
 from bitts.net.routes import Route
 
-from cni_daemon.traffic import AllowLoopbackSources, ForgetFlows, LayIptables
+from cni_daemon.traffic import (
+    AllowLoopbackSources,
+    CloseIngress,
+    ForgetFlows,
+    LayIptables,
+    OpenIngress,
+    RedirectIngress,
+    ShapeLink,
+)
 
 IpInterface = ipaddress.IPv4Interface | ipaddress.IPv6Interface
 NO_CHANGE = Change()
@@ -201,6 +209,7 @@ Simple: typing.TypeAlias = (
     | AddAddress | RemoveAddress | AwaitAddresses | AddRoute | RemoveRoute | SetSysctl
     | AddElements | RemoveElements | ApplyRules | ReleaseAddresses | RunDelegate
     | ForgetFlows | AllowLoopbackSources | LayIptables
+    | ShapeLink | OpenIngress | CloseIngress | RedirectIngress
 )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from bitts.net.conntrack import Service
 from bitts.net.iptables import Rule
+from bitts.net.tc import Bucket
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -36,3 +37,36 @@ class LayIptables:
     version: int
     chains: tuple[str, ...]
     rules: tuple[Rule, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeLink:
+    """Let a host link send no faster than a bucket allows."""
+
+    index: int
+    bucket: Bucket
+
+
+@dataclass(frozen=True, slots=True)
+class OpenIngress:
+    """Make the place where filters meet what arrives at a host link."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class CloseIngress:
+    """Remove that place, with its filters."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class RedirectIngress:
+    """Send what arrives at a host link through another one first."""
+
+    index: int
+    target: int
+
+
+TcOperation = ShapeLink | OpenIngress | CloseIngress | RedirectIngress

@@ -254,8 +254,9 @@ def _pair(options: Options, call: Call, bridge: Link, host: End, pod: End) -> li
         steps.append(Step(SetPort(host.index, options.hairpin, options.isolates_port)))
     changes = vlans.changes(options.vlan, options.trunk, options.preserve_default_vlan)
     steps += [Step(SetPortVlan(host.index, c.number, c.is_pvid, c.is_removed)) for c in changes]
-    accept_ra = f"ipv6/conf/{host.name}/accept_ra"
-    return [*steps, addressing.setting(Place.HOST, accept_ra, "0", is_optional=True)]
+    # The reference also sets accept_ra=0 here; a bridge's port never gets to see an
+    # advertisement, the bridge does, and has it set.
+    return steps
 
 
 def _container(options: Options, result: Result, pod: End) -> list[Step]:

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 
-from cni_daemon.plugins import bridge, firewall, loopback, portmap, ptp
+from cni_daemon.plugins import bandwidth, bridge, firewall, loopback, portmap, ptp
 from cni_daemon.plugins.interface import AnyPlugin
 
 ALL: Mapping[str, AnyPlugin] = {
-    module.PLUGIN.type: module.PLUGIN for module in (bridge, firewall, loopback, portmap, ptp)
+    module.PLUGIN.type: module.PLUGIN
+    for module in (bandwidth, bridge, firewall, loopback, portmap, ptp)
 }
