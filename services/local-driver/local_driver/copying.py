@@ -169,8 +169,16 @@ def thaw(place: pathlib.Path) -> bool:
 
 
 def flush_device(device: pathlib.Path) -> None:
-    """Have what was written to a block device in the file behind it; raises OSError."""
-    handle = os.open(device, os.O_RDONLY | os.O_CLOEXEC)
+    """Have what was written to a block device in the file behind it; raises OSError.
+
+    A device that has just been detached has nothing left to write.
+    """
+    try:
+        handle = os.open(device, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        return
     try:
         os.fsync(handle)
     finally:

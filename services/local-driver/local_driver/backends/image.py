@@ -84,13 +84,15 @@ class ImageBackend:
                 yield deadline
             return
         if found and mounted is None:
-            if with_others or not self.copies_at_once:
+            in_use = any(not loop.is_autoclear for loop in found)  # others are on their way out
+            if in_use and (with_others or not self.copies_at_once):
                 raise RpcError(
                     Code.FAILED_PRECONDITION,
                     f"volume {volume.volume_id} is in use as a raw device, whose writers cannot "
                     "be stopped: end its pods first",
                 )
-            copying.flush_device(found[0].path)
+            for loop in found:
+                copying.flush_device(loop.path)
         yield None
 
     def copy(self, source_id: str, volume: Volume, deadline: float | None) -> None:
@@ -110,7 +112,8 @@ class ImageBackend:
 
     def is_written(self, volume_id: str) -> bool:
         """Whether there is a device that is not read-only."""
-        return not all(loop.is_read_only for loop in loops.find(self._path(volume_id)))
+        found = [loop for loop in loops.find(self._path(volume_id)) if not loop.is_read_only]
+        return any(not loop.is_autoclear for loop in found) or bool(loopmounts.sightings(found))
 
     def usage(self, volume: Volume, path: pathlib.Path) -> filesystems.Usage:
         """Ask the volume's own file system."""
