@@ -20,6 +20,7 @@ from devcluster import gobuild
 from support import cnidaemon, netns, peers, processes
 
 from bench import measuring
+from bench.cnichain import Chain
 
 _SOURCE = pathlib.Path(__file__).with_name("cniharness.c")
 _PEER_PLUGINS = ("bridge", "host-local", "portmap", "firewall", "bandwidth")
@@ -144,6 +145,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench NAME=cni", description=__doc__)
     parser.add_argument("--pods", type=int, default=20, help="pods per round")
     parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--chain-rounds", type=int, default=3, help="rounds of a whole list")
     parser.add_argument("--burst", type=int, default=200, help="pods at once; 0 for none")
     return parser.parse_args()
 
@@ -174,7 +176,8 @@ def measure(
     harness = Harness(folder, host)
     ours = Side("bitts", daemon.plugins, configure(folder, "ours", "br-a", "10.90.0.0/16"), harness)
     config = configure(folder, "theirs", "br-b", "10.91.0.0/16")
-    theirs = Side("go", peer_plugins(folder), config, harness)
+    peer = peer_plugins(folder)
+    theirs = Side("go", peer, config, harness)
     pods = [spaces.make(f"p{number}") for number in range(max(options.pods, options.burst))]
     floor: list[float] = []
     before = measuring.cpu_seconds(process.pid)
@@ -184,10 +187,19 @@ def measure(
         first = number * options.pods
         floor += [harness.run(f"F {pod} {first + i}") for i, pod in enumerate(pods[: options.pods])]
     cpu = (measuring.cpu_seconds(process.pid) - before) / (options.rounds * options.pods)
+    chains = (
+        Chain("gochain", folder, peer, "br-c", "10.92.0.0/16", harness.run),
+        Chain("walked", folder, daemon.plugins, "br-d", "10.93.0.0/16", harness.run),
+        Chain("whole", folder, daemon.plugins, "br-d", "10.93.0.0/16", harness.run, is_whole=True),
+    )
+    for _ in range(options.chain_rounds):
+        for chain in chains:
+            chain.round(pods[: options.pods])
     bursts = {side.name: burst(side, pods[: options.burst]) for side in (theirs, ours)}
     loaded, _ = measuring.memory(process.pid)
     harness.close()
-    report(ours.figures, theirs.figures, floor, bursts, {"idle": idle, "after": loaded}, cpu)
+    memory = {"idle": idle, "after": loaded}
+    report(ours.figures, theirs.figures, floor, bursts, memory, cpu, chains)
 
 
 def burst(side: Side, pods: Sequence[str]) -> tuple[float, float]:
@@ -207,12 +219,15 @@ def burst(side: Side, pods: Sequence[str]) -> tuple[float, float]:
 def report(
     ours: Figures, theirs: Figures, floor: Sequence[float],
     bursts: dict[str, tuple[float, float]], memory: dict[str, float], cpu: float,
+    chains: Sequence[Chain],
 ) -> None:  # fmt: skip
     """Print the table and the last line."""
     rows = [
         row("ADD go", theirs.add), row("ADD bitts", ours.add), row("DEL go", theirs.delete),
         row("DEL bitts", ours.delete), row("floor", floor),
     ]  # fmt: skip
+    for chain in chains if chains[0].add else ():
+        rows += [row(f"ADD {chain.name}", chain.add), row(f"DEL {chain.name}", chain.delete)]
     measuring.print_result("CNI, milliseconds", rows)
     print(f"bursts (wall ADD, DEL): {bursts}")
 
@@ -230,10 +245,28 @@ def report(
             "del_ms": round(statistics.median(ours.delete), 3),
             "floor_ms": round(statistics.median(floor), 3),
             "cpu_ms": round(cpu * 1000, 2),
+            **chain_ratios(chains),
             "rss_mb": memory["idle"],
             "rss_after_mb": memory["after"],
         }
     )
+
+
+def chain_ratios(chains: Sequence[Chain]) -> dict[str, float]:
+    """Return what a whole list costs beside Go's: as runtimes walk it, and in one call."""
+    go, walked, whole = chains
+    if not go.add:
+        return {}
+
+    def ratio(mine: Sequence[float], theirs: Sequence[float]) -> float:
+        return round(statistics.median(mine) / statistics.median(theirs), 4)
+
+    return {
+        "chain_add_ratio": ratio(walked.add, go.add),
+        "chain_del_ratio": ratio(walked.delete, go.delete),
+        "chain_whole_add_ratio": ratio(whole.add, go.add),
+        "chain_whole_del_ratio": ratio(whole.delete, go.delete),
+    }
 
 
 if __name__ == "__main__":
