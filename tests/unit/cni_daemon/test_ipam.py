@@ -22,11 +22,11 @@ class Site:
         self.stores = Stores()
 
     def ask(self, *, container: str = "c1", args: str = "", **keys: Any) -> Result:
-        top = {
-            key: keys.pop(key) for key in ("runtimeConfig", "args_", "cniVersion") if key in keys
+        top: dict[str, Any] = {
+            key: keys.pop(key) for key in ("runtimeConfig", "cniVersion") if key in keys
         }
-        if "args_" in top:
-            top["args"] = {"cni": top.pop("args_")}
+        if "args_" in keys:
+            top["args"] = {"cni": keys.pop("args_")}
         ipam = {"type": "host-local", "dataDir": str(self.folder), **keys}
         made = call({"type": "bridge", "ipam": ipam, **top}, args=args, container=container)
         options = host_local.parse(made.config, made)
@@ -191,7 +191,8 @@ ONE = {"addresses": [{"address": "10.0.0.9/24", "gateway": "10.0.0.1"}]}
         ),
         (ONE, {"args": {"cni": {"ips": ["10.3.0.9/24"]}}}, "", [("10.3.0.9/24", "None")]),
         (
-            ONE, {"args": {"cni": {"ips": ["10.3.0.9/24"]}}, "runtimeConfig": {"ips": ["10.4.0.9/8"]}},
+            ONE,
+            {"args": {"cni": {"ips": ["10.3.0.9/24"]}}, "runtimeConfig": {"ips": ["10.4.0.9/8"]}},
             "", [("10.4.0.9/8", "None")],
         ),
         ({}, {}, "", []),
