@@ -142,19 +142,17 @@ class Engine:
     async def unwind(self, entry: Entry) -> None:
         """Take an entry apart and forget it. Raises OperationError, and keeps it, on a problem."""
         journal = self.attacher.journal
-        todo = entry.undo[::-1]
-        last = max((i for i, each in enumerate(todo) if _is_host_link(each)), default=-1)
-        first, rest = todo[: last + 1], todo[last + 1 :]
+        parts, rest = _parts(entry.undo[::-1])
         begin: Callable[[], None] = _nothing
         if entry.phase is not Phase.LEAVING:
             begin = functools.partial(journal.leave, entry.key)
         problems: list[OperationError] = []
-        if first:
-            await self._remove_links(entry, first, begin, problems)
+        for part in parts:
+            await self._remove_link(entry, part, begin, problems)
+            begin = _nothing
 
         def end() -> None:
-            if not first:
-                begin()
+            begin()
             problems.extend(self.attacher.take_apart(entry, rest))
             if not problems:
                 journal.gone(entry.key)
@@ -162,7 +160,7 @@ class Engine:
         await self._removal(end)
         _raise_first(problems)
 
-    async def _remove_links(
+    async def _remove_link(
         self, entry: Entry, operations: tuple[Operation, ...], begin: Callable[[], None],
         problems: list[OperationError],
     ) -> None:  # fmt: skip
@@ -213,6 +211,19 @@ def _is_host_link(operation: Operation) -> bool:
     return (
         isinstance(operation, DeleteLink) and operation.place == Place.HOST and operation.index > 0
     )
+
+
+def _parts(
+    operations: tuple[Operation, ...],
+) -> tuple[list[tuple[Operation, ...]], tuple[Operation, ...]]:
+    """Split operations behind each that removes a host link; returns the parts and the rest."""
+    parts: list[tuple[Operation, ...]] = []
+    start = 0
+    for index, operation in enumerate(operations, 1):
+        if _is_host_link(operation):
+            parts.append(operations[start:index])
+            start = index
+    return parts, operations[start:]
 
 
 def _nothing() -> None:
