@@ -24,8 +24,9 @@ $(STAMP): requirements-dev.txt constraints.txt debian-packages.txt scripts/debia
 demo: $(STAMP) ## claims become volumes, pods write and read them, all goes again
 	@$(BIN)/bitts demo
 
-test: $(STAMP) ## every test, on real processes and sockets
+test: $(STAMP) ## every test; the service tests also on Kubernetes itself. ARGS chooses some
 	@$(BIN)/python -m pytest $(ARGS)
+	@$(if $(ARGS),,scripts/test-kubernetes)
 
 cluster: $(STAMP) ## build Kubernetes from source, once (minutes); `bitts up --kubernetes` starts it
 	@$(BIN)/python -m devcluster.kubernetes

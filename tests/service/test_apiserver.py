@@ -233,7 +233,7 @@ async def test_every_patch_format(cluster: clusters.Cluster, maps: str) -> None:
     assert found["metadata"]["finalizers"] == ["a.io/x"]
     with pytest.raises(servers.RefusedError, match="fieldManager: Required value"):
         await patch(cluster, path, applied, "application/apply-patch+yaml")
-    with pytest.raises(servers.RefusedError, match="accepted media types"):
+    with pytest.raises(servers.RefusedError, match="UnsupportedMediaType"):
         await patch(cluster, path, applied, "application/json")
     await patch(cluster, path, {"metadata": {"finalizers": None}})
 
@@ -254,9 +254,9 @@ async def test_events_are_one_thing_under_two_names(cluster: clusters.Cluster) -
     assert (shown["note"], shown["regarding"]) == ("words", about)
     alone = await cluster.request("GET", f"{newer}/e")
     assert (alone["apiVersion"], alone["note"]) == ("events.k8s.io/v1", "words")
-    await patch(cluster, f"{newer}/e", {"note": "other words"})
-    stored = await cluster.request("GET", f"/api/v1/{path}/e")
-    assert (stored["apiVersion"], stored["message"]) == ("v1", "other words")
+    await patch(cluster, f"/api/v1/{path}/e", {"message": "other words"})
+    changed = await cluster.request("GET", f"{newer}/e")
+    assert (changed["apiVersion"], changed["note"]) == ("events.k8s.io/v1", "other words")
 
 
 @FAULTS
@@ -296,13 +296,16 @@ async def test_a_deleted_definition_is_served_no_more(cluster: clusters.Cluster)
     crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     await cluster.request("POST", crds, {"metadata": {"name": f"things.{group}"}, "spec": spec})
     things = f"/apis/{group}/v1/things"
+    await cluster.wait_for(things, bool, "the new kind, which is served once it is established")
     head = {"apiVersion": f"{group}/v1", "kind": "Thing", "metadata": {"name": "t"}}
     made = await cluster.request("POST", things, {**head, "any": {"thing": [1]}})
     assert (made["kind"], made["any"]) == ("Thing", {"thing": [1]})
     async with streams.watch(cluster, things) as stream:
         assert await stream.take(1) == [("ADDED", "t")]
         await cluster.request("DELETE", f"{crds}/things.{group}")
-        assert [kind for kind, _ in await stream.rest()] == ["DELETED", "ERROR"]
+        kinds = [kind for kind, _ in await stream.rest()]
+        assert kinds[0] == "DELETED"
+        assert set(kinds[1:]) <= {"ERROR"}  # Kubernetes just ends the stream
     assert (await refused(cluster, "GET", things))["code"] == 404
 
 

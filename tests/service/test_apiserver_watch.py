@@ -146,6 +146,7 @@ async def test_a_watch_can_be_shown_as_a_table(cluster: clusters.Cluster, maps: 
     assert table["rows"][0]["cells"][:2] == ["a", 0]
 
 
+@pytest.mark.embedded(reason="is about the embedded server's pace")
 async def test_ten_watchers_see_ten_thousand_events_each(
     cluster_factory: clusters.Factory,
 ) -> None:

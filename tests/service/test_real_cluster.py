@@ -8,20 +8,24 @@ import signal
 from typing import Any
 
 import pytest
-from devcluster import gobuild
 from devcluster.kubernetes import binaries
-from support import kernelstate, leaks, processes, servers, waiting
+from support import building, kernelstate, leaks, processes, servers, waiting
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.slow,
+    pytest.mark.timeout(240),
+    pytest.mark.builds(building.KUBERNETES),
+]
 PODS = "/api/v1/namespaces/default/pods"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def kubectl() -> pathlib.Path:
-    """Build what is missing (minutes, once) and return the cluster's own kubectl."""
+    """Return the cluster's own kubectl, where all its programs are built."""
     try:
-        return binaries.build(binaries.EVERY, os.environ, print)["kubectl"]
-    except gobuild.ToolchainError as error:
+        return binaries.ready(binaries.EVERY, os.environ)["kubectl"]
+    except binaries.MissingError as error:
         pytest.skip(str(error))
 
 

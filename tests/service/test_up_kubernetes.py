@@ -7,21 +7,25 @@ import pathlib
 import signal
 
 import pytest
-from devcluster import gobuild
 from devcluster.kubernetes import binaries
-from support import kernelstate, leaks, processes, waiting
+from support import building, kernelstate, leaks, processes, waiting
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.slow,
+    pytest.mark.timeout(240),
+    pytest.mark.builds(building.KUBERNETES),
+]
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 NAMESPACE = "--namespace=bitts-examples"
 
 
 @pytest.fixture(scope="module")
 def kubectl() -> pathlib.Path:
-    """Build what is missing (minutes, once) and return the cluster's own kubectl."""
+    """Return the cluster's own kubectl, where all its programs are built."""
     try:
-        return binaries.build(binaries.EVERY, os.environ, print)["kubectl"]
-    except gobuild.ToolchainError as error:
+        return binaries.ready(binaries.EVERY, os.environ)["kubectl"]
+    except binaries.MissingError as error:
         pytest.skip(str(error))
 
 

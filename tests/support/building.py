@@ -5,17 +5,21 @@ download and compile, and a limit that strikes meanwhile would end the whole run
 what it needs by ``@pytest.mark.builds("kubectl")``; only what the chosen tests name is built.
 """
 
+import os
 import subprocess
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 from devcluster import gobuild
+from devcluster.kubernetes import binaries
 
 from support import generator, peers
 
 COMPILER = "proto-compiler"
 """The name of the environment in which ``make generate`` runs."""
+KUBERNETES = "kubernetes"
+"""The name of all programs of a full Kubernetes: ``make cluster``."""
 
 
 def wanted(items: Iterable[pytest.Item]) -> list[str]:
@@ -40,6 +44,8 @@ def build(name: str, announce: Callable[[str], None]) -> None:
     """Build a program, every program of a module of ``tests/peers``, or find them built."""
     if name == COMPILER:
         generator.python()
+    elif name == KUBERNETES:
+        binaries.build(binaries.EVERY, os.environ, announce)
     elif name == "kubectl":
         peers.tool(name, announce)
     else:

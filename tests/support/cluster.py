@@ -153,7 +153,7 @@ class Cluster:
             try:
                 found = await self.request("GET", path)
             except servers.RefusedError as error:
-                if error.status != 404:
+                if error.status not in (404, 429):  # not there, or not served yet
                     raise
                 found = None
             return (found,) if check(found) else None

@@ -187,17 +187,29 @@ def _tail(path: pathlib.Path) -> str:
         return handle.read().decode(errors="replace")
 
 
+def _as_file(words: bytes) -> int:
+    """Return words as a file in memory: a command that ends early breaks no pipe."""
+    handle = os.memfd_create("stdin", os.MFD_CLOEXEC)
+    os.write(handle, words)
+    os.lseek(handle, 0, os.SEEK_SET)
+    return handle
+
+
 async def run(command: Sequence[str], *, words: bytes = b"", timeout: float = 30.0) -> str:
     """Run a command to its end and return its output. Raises ExitError with what it said."""
-    child = await asyncio.create_subprocess_exec(
-        *command,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
+    given = _as_file(words)
+    try:
+        child = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=given,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+    finally:
+        os.close(given)
     try:
         async with asyncio.timeout(timeout):
-            output, _ = await child.communicate(words)
+            output, _ = await child.communicate()
     except TimeoutError:
         raise ExitError(1, f"{' '.join(command)}: no end within {timeout:g} s") from None
     finally:
