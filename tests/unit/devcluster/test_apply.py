@@ -88,9 +88,7 @@ def test_another_value_is_a_conflict_that_names_field_and_manager(api: Api) -> N
     with pytest.raises(errors.ApiError) as caught:
         put(api, "ben", {"a": "9"})
     assert (caught.value.code, caught.value.reason) == (409, "Conflict")
-    assert caught.value.message == (
-        'Apply failed with 1 conflict: conflict with "ann": .data.a'
-    )
+    assert caught.value.message == ('Apply failed with 1 conflict: conflict with "ann": .data.a')
     assert caught.value.details is not None
     assert caught.value.details["causes"][0]["reason"] == "FieldManagerConflict"
 
