@@ -50,6 +50,7 @@ class Link:
     is_hairpin: bool = False
     is_isolated: bool = False
     filters_vlans: bool = False
+    queue_length: int | None = None
 
     @property
     def is_up(self) -> bool:
@@ -232,6 +233,7 @@ def decode(reply: Reply) -> Link:
         peer_index=wire.number(found.get(_LINK)),
         peer_netns=wire.number(found[_LINK_NETNS]) if _LINK_NETNS in found else None,
         alias=wire.string(found.get(_ALIAS)),
+        queue_length=wire.number(found[_TXQLEN]) if _TXQLEN in found else None,
         is_hairpin=bool(wire.number(port_settings.get(_PORT_HAIRPIN))),
         is_isolated=bool(wire.number(port_settings.get(_PORT_ISOLATED))),
         filters_vlans=kind == "bridge" and bool(wire.number(own.get(_BRIDGE_VLAN_FILTERING))),

@@ -112,7 +112,8 @@ class Look:
     """What a plugin wants to know, by name: links with their addresses, settings, routes.
 
     ``elements`` are sets and maps, each with the key of an element that may be there;
-    ``host_disciplines`` names links (among ``host``) whose queueing disciplines matter.
+    ``host_disciplines`` names links (among ``host``) whose queueing disciplines matter;
+    ``files`` are texts to read, small ones.
     """
 
     host: tuple[str, ...] = ()
@@ -123,6 +124,7 @@ class Look:
     has_host_links: bool = False
     elements: tuple[tuple[Container, bytes], ...] = ()
     host_disciplines: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,7 @@ class Observed:
     pod: View | None = None
     settled: frozenset[str] = frozenset()
     elements: Mapping[tuple[Container, bytes], Element] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
 
     def with_planned(self, planned: Mapping[Place, tuple[Link, ...]]) -> "Observed":
         """Add links that earlier plugins of the chain plan to make, as if they were there."""

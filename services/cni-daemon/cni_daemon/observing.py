@@ -1,5 +1,6 @@
 """Look at the machine for a plan: as few questions as the plugin asked for."""
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -14,6 +15,8 @@ from bitts.net.tc import Discipline
 from cni_daemon import scene
 from cni_daemon.model import Look, Observed, Place, View
 from cni_daemon.scene import Scene
+
+_FILE_SIZE = 1 << 20
 
 
 def observe(look: Look, where: Scene, settled: frozenset[str]) -> Observed:
@@ -32,7 +35,15 @@ def observe(look: Look, where: Scene, settled: frozenset[str]) -> Observed:
     pod = None
     if where.has_pod:
         pod = _pod(look, where)
-    return Observed(host, pod, settled, _elements(look.elements))
+    return Observed(host, pod, settled, _elements(look.elements), _files(look.files))
+
+
+def _files(wanted: Iterable[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for path in wanted:
+        with contextlib.suppress(FileNotFoundError), open(path, encoding="utf-8") as file:
+            found[path] = file.read(_FILE_SIZE)
+    return found
 
 
 def _disciplines(channel: Socket, wanted: Iterable[int]) -> tuple[Discipline, ...]:
