@@ -2,24 +2,25 @@
 
 from typing import assert_never
 
-from bitts.net import addresses, links, nftables, routes, tc
+from bitts.net import addresses, links, nftables, routes, rules, tc
 from bitts.net.wire import Message
 
 from cni_daemon import operations as op
-from cni_daemon import traffic
+from cni_daemon import routing, traffic
 from cni_daemon.model import Place
 
 ROUTE_OPERATIONS = (
     op.MakeVeth, op.MakeBridge, op.MakeLink, op.ChangeLink, op.DeleteLink, op.SetPort,
     op.SetPortVlan, op.AddAddress, op.RemoveAddress, op.AddRoute, op.RemoveRoute,
     traffic.ShapeLink, traffic.OpenIngress, traffic.CloseIngress, traffic.RedirectIngress,
+    routing.AddRule, routing.RemoveRule, routing.ReplaceRoute,
 )  # fmt: skip
 ELEMENT_OPERATIONS = (op.AddElements, op.RemoveElements)
 
 RouteOperation = (
     op.MakeVeth | op.MakeBridge | op.MakeLink | op.ChangeLink | op.DeleteLink | op.SetPort
     | op.SetPortVlan | op.AddAddress | op.RemoveAddress | op.AddRoute | op.RemoveRoute
-    | traffic.TcOperation
+    | traffic.TcOperation | routing.RoutingOperation
 )  # fmt: skip
 ElementOperation = op.AddElements | op.RemoveElements
 
@@ -37,6 +38,8 @@ def route_message(operation: RouteOperation, netns_fd: int) -> Message:  # noqa:
     """Return the rtnetlink message of an operation; ``netns_fd`` is the container's."""
     if isinstance(operation, traffic.TcOperation):
         return _tc_message(operation)
+    if isinstance(operation, routing.RoutingOperation):
+        return _routing_message(operation)
     match operation:
         case op.MakeVeth(host, pod, mtu, master):
             return links.veth(host, pod, netns_fd=netns_fd, mtu=mtu, master=master)
@@ -74,6 +77,16 @@ def _tc_message(operation: traffic.TcOperation) -> Message:
             return tc.remove_ingress(index)
         case traffic.RedirectIngress(index, target):
             return tc.redirect(index, target)
+
+
+def _routing_message(operation: routing.RoutingOperation) -> Message:
+    match operation:
+        case routing.AddRule(_, rule):
+            return rules.add(rule)
+        case routing.RemoveRule(_, rule):
+            return rules.remove(rule)
+        case routing.ReplaceRoute(_, route):
+            return routes.replace(route)
 
 
 def element_message(operation: ElementOperation) -> Message:
@@ -114,6 +127,10 @@ def describe(operation: op.Operation) -> str:  # noqa: C901 - a table
             return f"create qdisc on link {index}"
         case traffic.RedirectIngress(index):
             return f"add filter on link {index}"
+        case routing.AddRule(rule=rule) | routing.RemoveRule(rule=rule):
+            return f"changing the rule for packets from {rule.source}"
+        case routing.ReplaceRoute(route=route):
+            return f"replacing route {route.destination} of table {route.table}"
         case traffic.LayIptables(version):
             return f"laying iptables rules for IPv{version}"
         case traffic.ForgetFlows():

@@ -19,7 +19,7 @@ from bitts.net.errors import NamespaceError, NetlinkError
 from bitts.net.nftables import Element
 from bitts.net.sockets import Socket
 
-from cni_daemon import delegates, encoding, scene, traffic
+from cni_daemon import delegates, encoding, routing, scene, traffic
 from cni_daemon import operations as op
 from cni_daemon.encoding import ElementOperation, RouteOperation
 from cni_daemon.faults import Reached
@@ -218,6 +218,8 @@ def _send(batch: Sequence[RouteOperation], where: Scene) -> None:
     failure: NetlinkError | None = None
     for operation, answer in zip(batch, where.route(place).attempt(messages), strict=True):
         if not answer.error or failure is not None:
+            continue
+        if isinstance(operation, routing.ReplaceRoute) and operation.is_optional:
             continue
         error = NetlinkError(answer.error, encoding.describe(operation), answer.text)
         if not (error.is_present and isinstance(operation, op.AddRoute) and operation.is_shared):

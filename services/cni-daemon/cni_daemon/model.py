@@ -19,6 +19,7 @@ from bitts.net.addresses import Address
 from bitts.net.links import Link
 from bitts.net.nftables import Container, Element
 from bitts.net.routes import Route
+from bitts.net.rules import Rule
 from bitts.net.tc import Discipline
 
 from cni_daemon.operations import Operation
@@ -121,6 +122,7 @@ class Look:
     host_settings: tuple[str, ...] = ()
     pod_settings: tuple[str, ...] = ()
     has_pod_routes: bool = False
+    has_pod_rules: bool = False
     has_host_links: bool = False
     elements: tuple[tuple[Container, bytes], ...] = ()
     host_disciplines: tuple[str, ...] = ()
@@ -136,6 +138,7 @@ class View:
     settings: Mapping[str, str] = field(default_factory=dict)
     routes: tuple[Route, ...] = ()
     disciplines: tuple[Discipline, ...] = ()
+    rules: tuple[Rule, ...] = ()
 
     def by_index(self, index: int) -> Link | None:
         """Return a link by its index."""

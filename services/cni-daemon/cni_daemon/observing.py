@@ -4,11 +4,12 @@ import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from bitts.net import addresses, links, nftables, routes, sysctls, tc
+from bitts.net import addresses, links, nftables, routes, rules, sysctls, tc
 from bitts.net.addresses import Address
 from bitts.net.errors import NetlinkError
 from bitts.net.links import Link
 from bitts.net.nftables import Container, Element
+from bitts.net.rules import Rule
 from bitts.net.sockets import Socket
 from bitts.net.tc import Discipline
 
@@ -69,7 +70,7 @@ def _elements(
 
 
 def _pod(look: Look, where: Scene) -> View:
-    if not (look.pod or look.pod_settings or look.has_pod_routes):
+    if not (look.pod or look.pod_settings or look.has_pod_routes or look.has_pod_rules):
         return View()
     channel = where.route(Place.POD)
     seen = _links(channel, look.pod)
@@ -81,7 +82,13 @@ def _pod(look: Look, where: Scene) -> View:
     if look.has_pod_routes:
         decoded = (routes.decode(each) for each in channel.dump(routes.every()))
         found = [each for each in decoded if each is not None]
-    return View(seen, _addresses(channel, seen, look.pod), settings, tuple(found))
+    view = View(seen, _addresses(channel, seen, look.pod), settings, tuple(found))
+    return replace(view, rules=_rules(channel)) if look.has_pod_rules else view
+
+
+def _rules(channel: Socket) -> tuple[Rule, ...]:
+    found = (rules.decode(each) for each in channel.dump(rules.every()))
+    return tuple(each for each in found if each is not None)
 
 
 def _links(channel: Socket, names: Iterable[str]) -> dict[str, Link]:

@@ -17,6 +17,7 @@ from bitts.net.links import Change, End
 from bitts.net.nftables import Container, Element
 from bitts.net.routes import Route
 
+from cni_daemon.routing import AddRule, RemoveRule, ReplaceRoute
 from cni_daemon.traffic import (
     AllowLoopbackSources,
     CloseIngress,
@@ -210,6 +211,7 @@ Simple: typing.TypeAlias = (
     | AddElements | RemoveElements | ApplyRules | ReleaseAddresses | RunDelegate
     | ForgetFlows | AllowLoopbackSources | LayIptables
     | ShapeLink | OpenIngress | CloseIngress | RedirectIngress
+    | AddRule | RemoveRule | ReplaceRoute
 )  # fmt: skip
 
 
