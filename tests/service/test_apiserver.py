@@ -306,7 +306,7 @@ async def test_a_deleted_definition_is_served_no_more(cluster: clusters.Cluster)
         kinds = [kind for kind, _ in await stream.rest()]
         assert kinds[0] == "DELETED"
         assert set(kinds[1:]) <= {"ERROR"}  # Kubernetes just ends the stream
-    assert (await refused(cluster, "GET", things))["code"] == 404
+    await cluster.wait_for(things, lambda found: found is None, "no such path any more")
 
 
 async def test_sqlite_keeps_every_acknowledged_write_over_kill(

@@ -107,6 +107,8 @@ class Kubernetes:
         (layout.directory / files.READY).unlink(missing_ok=True)
         sweep.sweep(layout, keep=self._plan.keep, spared=sweep.SPARED)
         layout.logs.mkdir(exist_ok=True)
+        for path in layout.logs.glob("*.log"):  # else old complaints would pass for new ones
+            path.unlink()
 
     async def _start(
         self, supervisor: programs.Supervisor, stack: contextlib.AsyncExitStack
