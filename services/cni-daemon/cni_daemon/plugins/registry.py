@@ -2,10 +2,20 @@
 
 from collections.abc import Mapping
 
-from cni_daemon.plugins import bandwidth, bridge, firewall, loopback, portmap, ptp, sbr, tuning
+from cni_daemon.plugins import (
+    bandwidth,
+    bridge,
+    firewall,
+    loopback,
+    portmap,
+    ptp,
+    route_override,
+    sbr,
+    tuning,
+)
 from cni_daemon.plugins.interface import AnyPlugin
 
 ALL: Mapping[str, AnyPlugin] = {
     module.PLUGIN.type: module.PLUGIN
-    for module in (bandwidth, bridge, firewall, loopback, portmap, ptp, sbr, tuning)
+    for module in (bandwidth, bridge, firewall, loopback, portmap, ptp, route_override, sbr, tuning)
 }
