@@ -19,6 +19,7 @@ IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 INET, IPV4, IPV6, BRIDGE, NETDEV = 1, 2, 10, 7, 5
 _SUBSYSTEM = 0x0A00
+_GET_SET = _SUBSYSTEM | 10
 _NEW_ELEMENT, _GET_ELEMENT, _DELETE_ELEMENT = _SUBSYSTEM | 12, _SUBSYSTEM | 13, _SUBSYSTEM | 14
 _GOTO = -4 & 0xFFFFFFFF
 _HEADER_SIZE = 4
@@ -81,6 +82,18 @@ def get(container: Container, key: bytes) -> Message:
 def every(container: Container) -> Message:
     """Ask for all elements of a set or map."""
     return Message(_GET_ELEMENT, 0, _body(container, []))
+
+
+def sets(table: str, family: int = INET) -> Message:
+    """Ask for all sets and maps of a table; one that is missing is an error or has none."""
+    return Message(_GET_SET, 0, struct.pack("=BBH", family, 0, 0) + wire.text(1, table))
+
+
+def decode_set(reply: Reply) -> Container:
+    """Read which set an answer describes."""
+    family = reply.body[0]
+    found = wire.attributes(reply.body[_HEADER_SIZE:])
+    return Container(wire.string(found.get(1)), wire.string(found.get(2)), family)
 
 
 def decode(reply: Reply) -> list[Element]:

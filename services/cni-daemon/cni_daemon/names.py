@@ -14,6 +14,9 @@ HAIRPIN_MARK = 13
 ALLOWED_MARK = 12
 """The bit of packet marks that says: forwarding was allowed by the firewall plugin."""
 
+SHARED_SETS = ("closed_bridges", "within_bridges", "isolated_bridges")
+"""Sets that describe the node, not an attachment: their elements stay."""
+
 CHAIN_TYPE = "bitts"
 """The plugin type that runs the plugins listed in its own configuration as one."""
 

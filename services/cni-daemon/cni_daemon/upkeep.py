@@ -10,8 +10,9 @@ from collections.abc import Iterable
 
 from bitts.core import logs
 from bitts.net import links
+from bitts.net.errors import NetlinkError
 
-from cni_daemon import scene
+from cni_daemon import scene, sweeping
 from cni_daemon.engine import Engine
 from cni_daemon.executor import OperationError
 from cni_daemon.intents import Intents
@@ -93,10 +94,11 @@ class Upkeep:
                 tasks.create_task(one(entry), name="unwind")
 
     def _sweep(self) -> None:
-        """Remove links that carry our mark and that no entry of the journal would remove."""
+        """Remove links and elements that are ours and that no entry of the journal would remove."""
+        entries = self._engine.attacher.journal.entries()
         known = {
             operation.name
-            for entry in self._engine.attacher.journal.entries()
+            for entry in entries
             for operation in entry.undo
             if isinstance(operation, DeleteLink)
         }
@@ -108,3 +110,7 @@ class Upkeep:
                     "Removing a link that nobody owns", link=link.name, is_for=link.alias
                 )
                 channel.attempt([links.delete(index=link.index)])
+        try:
+            sweeping.remove_stale(scene.host_netfilter(), entries)
+        except NetlinkError as error:
+            self._log.error("Cannot sweep sets", err=error)

@@ -17,7 +17,7 @@ from bitts.net.iptables import Rule
 from bitts.net.nftables import Container, Element
 
 from cni_daemon.model import Call, Look, Observed, Plan, Step
-from cni_daemon.names import ALLOWED_MARK, TABLE
+from cni_daemon.names import ALLOWED_MARK, SHARED_SETS, TABLE
 from cni_daemon.operations import AddElements, ApplyRules, Once, Operation, RemoveElements
 from cni_daemon.plugins import checking
 from cni_daemon.plugins.interface import Plugin
@@ -25,9 +25,7 @@ from cni_daemon.traffic import LayIptables
 
 _OPEN, _SAME_BRIDGE, _ISOLATED = "open", "same-bridge", "isolated"
 _SETS = {4: Container(TABLE, "allowed4"), 6: Container(TABLE, "allowed6")}
-_CLOSED = Container(TABLE, "closed_bridges")
-_WITHIN = Container(TABLE, "within_bridges")
-_APART = Container(TABLE, "isolated_bridges")
+_CLOSED, _WITHIN, _APART = (Container(TABLE, name) for name in SHARED_SETS)
 _NAME_SIZE = 16
 _CHAIN = "CNI-FORWARD"
 _BIT = 1 << ALLOWED_MARK
