@@ -1,5 +1,6 @@
 """Upstream's csi-sanity judges local-driver: every service it has, on every sort of volume."""
 
+import asyncio
 import pathlib
 import re
 
@@ -63,4 +64,4 @@ async def test_csi_sanity_passes(
     assert harness.content() == []
     assert harness.process is not None
     await harness.process.stop()
-    assert harness.leaked() == []
+    assert await asyncio.to_thread(harness.leaked) == []

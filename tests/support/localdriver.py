@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import pathlib
 import subprocess
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 from bitts.csi import v1
@@ -20,6 +21,8 @@ TIMEOUT = 20.0
 NODE = "node-1"
 SEGMENTS = {"topology.local.csi.bitts.dev/node": NODE}
 MIB = 1 << 20
+LINGERING = 20.0
+"""Seconds in which what nobody uses any more vanishes from the kernel."""
 
 
 class Client:
@@ -230,10 +233,19 @@ class Harness:
         return sorted(str(path.relative_to(self.state)) for path in found)
 
     def leaked(self) -> list[str]:
-        """Return what the kernel still holds of ours; other tests' mounts are not our business."""
-        return [
-            line for line in (*leaks.mounts(), *leaks.loop_devices()) if f"{self.home}/" in line
-        ]
+        """Return what the kernel still holds of ours; other tests' mounts are not our business.
+
+        Blocks for a while: a mount namespace that another program is just making, or ending,
+        holds copies of all mounts.
+        """
+        deadline = time.monotonic() + LINGERING
+        while True:
+            found = [
+                line for line in (*leaks.mounts(), *leaks.loop_devices()) if f"{self.home}/" in line
+            ]
+            if not found or time.monotonic() > deadline:
+                return found
+            time.sleep(0.05)
 
     def close(self) -> None:
         """Unmount and detach whatever of ours is left."""

@@ -6,8 +6,12 @@ nobody uses it; pods' mounts hold it otherwise, and the next driver finds it. Bl
 
 import os
 import pathlib
+import time
 
 from local_driver import filesystems, loops, mountflags, mounts
+
+_GOING, _LOOK = 1.0, 0.01
+"""Seconds in which a device without users should vanish, and between two looks at it."""
 
 _IMAGE, _PARTIAL = "btrfs.img", "btrfs.partial"
 
@@ -47,9 +51,15 @@ def _make(state: pathlib.Path, image: pathlib.Path, size: int) -> None:
 
 
 def unmount(folder: pathlib.Path) -> bool:
-    """Take the file system away unless somebody uses it through this mount."""
+    """Take the file system away unless somebody uses it through this mount.
+
+    Its device goes by itself, for which we wait a little: other mounts may well hold it.
+    """
     try:
         mounts.unmount(folder)
     except OSError:
         return False
+    patience = time.monotonic() + _GOING
+    while loops.find(folder.parent / _IMAGE) and time.monotonic() < patience:
+        time.sleep(_LOOK)
     return True
