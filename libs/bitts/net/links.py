@@ -27,6 +27,7 @@ _AF_SPEC = 26
 _EXTENSIONS, _WITHOUT_COUNTERS = 29, 8
 _PORT_HAIRPIN, _PORT_ISOLATED = 4, 33
 _BRIDGE_VLAN_FILTERING = 7
+_MACVLAN_MODE = 1
 _VLAN_INFO = 2
 _VLAN_PVID, _VLAN_UNTAGGED = 2, 4
 _LINKINFO_KIND, _LINKINFO_DATA, _LINKINFO_SLAVE_DATA = 1, 2, 5
@@ -34,7 +35,10 @@ _LINKINFO_KIND, _LINKINFO_DATA, _LINKINFO_SLAVE_DATA = 1, 2, 5
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A link as the kernel describes it; ``peer_index`` is the other end or lower link."""
+    """A link as the kernel describes it; ``peer_index`` is the other end or lower link.
+
+    ``mode`` is a macvlan's.
+    """
 
     index: int
     name: str
@@ -51,6 +55,7 @@ class Link:
     is_isolated: bool = False
     filters_vlans: bool = False
     queue_length: int | None = None
+    mode: int = 0
 
     @property
     def is_up(self) -> bool:
@@ -236,5 +241,6 @@ def decode(reply: Reply) -> Link:
         queue_length=wire.number(found[_TXQLEN]) if _TXQLEN in found else None,
         is_hairpin=bool(wire.number(port_settings.get(_PORT_HAIRPIN))),
         is_isolated=bool(wire.number(port_settings.get(_PORT_ISOLATED))),
+        mode=wire.number(own.get(_MACVLAN_MODE)) if kind == "macvlan" else 0,
         filters_vlans=kind == "bridge" and bool(wire.number(own.get(_BRIDGE_VLAN_FILTERING))),
     )

@@ -1,5 +1,6 @@
 """Operations as netlink messages (pure): which message, and on which socket it is sent."""
 
+from dataclasses import replace
 from typing import assert_never
 
 from bitts.net import addresses, links, nftables, routes, rules, tc
@@ -45,7 +46,9 @@ def route_message(operation: RouteOperation, netns_fd: int) -> Message:  # noqa:
             return links.veth(host, pod, netns_fd=netns_fd, mtu=mtu, master=master)
         case op.MakeBridge(name, mac, mtu, filters_vlans):
             return links.bridge(name, mac=mac, mtu=mtu, filters_vlans=filters_vlans)
-        case op.MakeLink(_, kind, name, index, change, data, lower):
+        case op.MakeLink(_, kind, name, index, change, data, lower, is_born_in_pod):
+            if is_born_in_pod:
+                change = replace(change, netns_fd=netns_fd)
             return links.create(kind, name, index=index, change=change, data=data, lower=lower)
         case op.ChangeLink(_, change, index, name):
             return links.change(index, change, name=name)

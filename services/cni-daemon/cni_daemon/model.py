@@ -123,6 +123,7 @@ class Look:
     pod_settings: tuple[str, ...] = ()
     has_pod_routes: bool = False
     has_pod_rules: bool = False
+    has_host_routes: bool = False
     has_host_links: bool = False
     elements: tuple[tuple[Container, bytes], ...] = ()
     host_disciplines: tuple[str, ...] = ()

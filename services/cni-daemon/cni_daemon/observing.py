@@ -33,6 +33,8 @@ def observe(look: Look, where: Scene, settled: frozenset[str]) -> Observed:
         wanted = [seen[name].index for name in look.host_disciplines if name in seen]
         if wanted:
             host = replace(host, disciplines=_disciplines(channel, wanted))
+        if look.has_host_routes:
+            host = replace(host, routes=_routes(channel))
     pod = None
     if where.has_pod:
         pod = _pod(look, where)
@@ -78,12 +80,14 @@ def _pod(look: Look, where: Scene) -> View:
     if look.pod_settings:
         with where.inside(Place.POD):
             settings = _settings(look.pod_settings)
-    found: list[routes.Route] = []
-    if look.has_pod_routes:
-        decoded = (routes.decode(each) for each in channel.dump(routes.every()))
-        found = [each for each in decoded if each is not None]
-    view = View(seen, _addresses(channel, seen, look.pod), settings, tuple(found))
+    found = _routes(channel) if look.has_pod_routes else ()
+    view = View(seen, _addresses(channel, seen, look.pod), settings, found)
     return replace(view, rules=_rules(channel)) if look.has_pod_rules else view
+
+
+def _routes(channel: Socket) -> tuple[routes.Route, ...]:
+    found = (routes.decode(each) for each in channel.dump(routes.every()))
+    return tuple(each for each in found if each is not None)
 
 
 def _rules(channel: Socket) -> tuple[Rule, ...]:

@@ -54,7 +54,10 @@ class MakeBridge:
 
 @dataclass(frozen=True, slots=True)
 class MakeLink:
-    """Make a link of any other kind; ``data`` are its kind's packed attributes."""
+    """Make a link of any other kind; ``data`` are its kind's packed attributes.
+
+    One that ``is_born_in_pod`` hangs on a link of the host and appears in the container.
+    """
 
     place: str
     kind: str
@@ -63,6 +66,7 @@ class MakeLink:
     change: Change = NO_CHANGE
     data: bytes = b""
     lower: int = 0
+    is_born_in_pod: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from cni_daemon.plugins import (
     bridge,
     firewall,
     loopback,
+    macvlan,
     portmap,
     ptp,
     route_override,
@@ -17,5 +18,16 @@ from cni_daemon.plugins.interface import AnyPlugin
 
 ALL: Mapping[str, AnyPlugin] = {
     module.PLUGIN.type: module.PLUGIN
-    for module in (bandwidth, bridge, firewall, loopback, portmap, ptp, route_override, sbr, tuning)
+    for module in (
+        bandwidth,
+        bridge,
+        firewall,
+        loopback,
+        macvlan,
+        portmap,
+        ptp,
+        route_override,
+        sbr,
+        tuning,
+    )
 }
