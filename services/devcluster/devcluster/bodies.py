@@ -56,6 +56,12 @@ def object_of(resource: Resource, data: bytes, kind: str) -> Object:
     found = value(data, kind)
     if not isinstance(found, dict):
         raise errors.bad_request(f"the body must be a {resource.kind} object")
+    if resource.custom and not (found.get("kind") and found.get("apiVersion")):
+        missing = "apiVersion" if found.get("kind") else "Kind"
+        raise errors.bad_request(
+            f"the object provided is unrecognized (must be of type {resource.kind}): "
+            f"Object '{missing}' is missing"
+        )
     given = (found.get("apiVersion", resource.api_version), found.get("kind", resource.kind))
     if given != (resource.api_version, resource.kind):
         raise errors.bad_request(

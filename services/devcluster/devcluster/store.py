@@ -163,7 +163,7 @@ class Store:
         return list(self._collections.values())
 
     def drop(self, name: str) -> None:
-        """Forget a collection whose resource is served no more; its watches end with 410."""
+        """Forget a collection whose resource is served no more; its watches end."""
         self._dropped.add(name)
         gone = self._collections.pop(name, None)
         if gone is not None:

@@ -91,8 +91,7 @@ class Watch:
                 await self._send(changes[:BATCH])
                 await asyncio.sleep(COALESCE)
             elif self._collection.is_closed:
-                await self._fail(errors.expired("the resource is served no more"))
-                return
+                return  # as in Kubernetes, without a word: who asks again is told 404
             else:
                 await self._wait()
 
