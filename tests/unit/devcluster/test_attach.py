@@ -13,7 +13,8 @@ NAME = attach.attachment_name(volume(), "n1")
 
 
 def attachment(node_name: str = "n1", **more: Any) -> Obj:
-    return {"metadata": meta(f"va-{node_name}", **more), "spec": {"nodeName": node_name}}
+    name = attach.attachment_name(volume(), node_name)
+    return {"metadata": meta(name, **more), "spec": {"nodeName": node_name}}
 
 
 def seen(**more: Any) -> attach.Seen:
@@ -63,9 +64,14 @@ def test_without_a_csi_driver_object_volumes_are_attached() -> None:
 
 
 def test_an_unused_volume_is_detached() -> None:
-    expected = [Delete(names.ATTACHMENTS, "va-n1", "uid-va-n1")]
+    expected = [Delete(names.ATTACHMENTS, NAME, f"uid-{NAME}")]
     assert attach.decide(seen(attachment=attachment(), users=[])) == expected
     assert attach.decide(seen(attachment=attachment(), volume=None)) == expected
+
+
+def test_what_somebody_else_attached_is_left_alone() -> None:
+    foreign = {"metadata": meta("by-hand"), "spec": {"nodeName": "n1"}}
+    assert attach.decide(seen(attachment=foreign, users=[])) == []
 
 
 def test_a_volume_for_one_node_waits_for_the_last_one() -> None:

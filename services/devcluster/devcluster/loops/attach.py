@@ -5,6 +5,7 @@ says ``attachRequired: false`` need none. A volume is given up only when the nod
 reports it in use, and one for a single node goes to the next node only when the last let go.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from devcluster.loops.actions import Action, Again, Create, Delete, Emit, Patch
 from devcluster.loops.facts import Obj
 from devcluster.node import names as agreed
 
+OWN_NAME = re.compile("csi-[0-9a-f]{64}")
 SHARED_MODES = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 DETACH_CHECK = 5.0  # seconds between looks at a volume that waits for another node to let go
 
@@ -68,6 +70,8 @@ def _detach(seen: Seen) -> list[Action]:
     attachment = seen.attachment
     if attachment is None or facts.is_deleting(attachment) or seen.in_use:
         return []
+    if not OWN_NAME.fullmatch(attachment["metadata"]["name"]):
+        return []  # somebody else's: the controller knows only what it has made
     return [Delete(names.ATTACHMENTS, facts.key(attachment), facts.uid(attachment))]
 
 
