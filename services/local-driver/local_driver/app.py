@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 import bitts
 from bitts.core import ledger, logs, process
 from bitts.csi import redact, v1
-from bitts.rpc import health, introspection, server, services
+from bitts.rpc import introspection, server, services
 from bitts.rpc.codes import RpcError
 
 from local_driver import (
@@ -84,8 +84,10 @@ async def _main(running: process.Process, options: Options) -> None:
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(opened.close)
             stack.push_async_callback(operations.finish, GRACE)
-            inspected = _introspection(storage, record)
-            await stack.enter_async_context(_serving(inspected, options.introspection_socket))
+            asked = await introspection.serve(
+                _sources(storage, record), options.introspection_socket, {}, is_required=False
+            )
+            stack.push_async_callback(asked.stop)
             if rules is not None and options.faults.socket:
                 running.start(
                     "fault socket", faultsocket.serve(options.faults.socket, rules, methods)
@@ -154,7 +156,7 @@ async def _sweep(running: process.Process, storage: Storage, operations: Operati
     await running.stopping.wait()
 
 
-def _introspection(storage: Storage, record: ledger.Ledger) -> list[services.Service]:
+def _sources(storage: Storage, record: ledger.Ledger) -> introspection.Sources:
     def figures() -> Iterable[introspection.Figure]:
         yield introspection.Figure(
             area="storage", name="volumes", value=float(len(storage.catalog))
@@ -166,10 +168,9 @@ def _introspection(storage: Storage, record: ledger.Ledger) -> list[services.Ser
             area="storage", name="snapshots", value=float(len(storage.shelf.snapshots))
         )
 
-    sources = introspection.Sources(
+    return introspection.Sources(
         program=names.PROGRAM, version=bitts.__version__, ledger=record, figures=figures
     )
-    return [introspection.Introspection(sources), health.Health()]
 
 
 @contextlib.asynccontextmanager
@@ -178,7 +179,7 @@ async def _serving(served: Sequence[services.Service], path: str) -> AsyncIterat
     try:
         await listener.start()
     except OSError as error:
-        raise process.ExitError(1, f"cannot serve at {path}: {error}") from error
+        raise process.ExitError(1, f"--endpoint={path}: {error}") from error
     try:
         yield
     finally:
