@@ -150,8 +150,26 @@ async def _take_over(folders: state.Folders) -> int:
             await asyncio.sleep(POLL)
             handle = await asyncio.to_thread(running.acquire, folders)
         if handle is not None:
+            if pid is not None:
+                await _gone(pid, deadline)
             return handle
     raise leftovers.LeftoverError(f"process {pid} holds {folders.lock} and does not end: kill it")
+
+
+async def _gone(pid: int, deadline: float) -> None:
+    """Wait until the owner, who has let go of the lock, has ended too: it is about to."""
+    while await asyncio.to_thread(_is_running, pid):
+        if time.monotonic() > deadline:
+            return
+        await asyncio.sleep(POLL)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        status = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[0] not in {"Z", "X"}
 
 
 def _signal(pid: int, number: signal.Signals) -> None:
