@@ -61,6 +61,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if MACHINE_WIDE & set(item.path.parts):
+            item.add_marker(pytest.mark.flaky(reruns=1))
     if config.getoption("--cluster") == "kubernetes":
         leave_out(config, items)
     if os.geteuid() == 0:
@@ -70,6 +73,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("root"):
             item.add_marker(skip)
 
+
+MACHINE_WIDE = frozenset({"service", "net"})
+"""Folders whose tests share the machine's processes, mounts, links and clock with whatever else
+runs there. One that fails is tried once more; the summary counts it as rerun."""
 
 LEFT_OUT = pytest.StashKey[collections.Counter[str]]()
 
