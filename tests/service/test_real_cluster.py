@@ -62,11 +62,6 @@ class Real:
             found: dict[str, Any] = await servers.call(session, "GET", f"{PODS}/{name}")
             return found
 
-    def pids(self) -> list[int]:
-        """Return every process of the cluster's."""
-        lines = leaks.marked_processes(processes.RUN)
-        return [int(line.split()[0]) for line in lines]
-
 
 @pytest.fixture
 async def real(
@@ -154,6 +149,7 @@ async def test_nothing_is_left(
     how: str, spawner: processes.Processes, short_dir: pathlib.Path, kubectl: pathlib.Path
 ) -> None:
     before = await asyncio.to_thread(kernelstate.snapshot)
+    others = leaks.marked_pids(processes.RUN)
     directory = short_dir / "c"
     server = servers.Server(spawner, directory, kind="kubernetes", nodes=2)
     await server.start()
@@ -164,14 +160,16 @@ async def test_nothing_is_left(
     )
     assert await asyncio.to_thread(kernelstate.snapshot) - before, "cgroups, at least"
     if how == "killed":
-        for pid in real.pids():
+        for pid in leaks.marked_pids(processes.RUN) - others:
             kill(pid)
-        await waiting.until(lambda: real.pids() == [], "end of all processes")
+        await waiting.until(
+            lambda: leaks.marked_pids(processes.RUN) <= others, "end of all processes"
+        )
         command = ["devcluster", "--dir", str(directory), "--kind", "kubernetes", "--clear"]
         assert await spawner.spawn(command).wait() == 0
     else:
         assert await server.process.stop() == 0
-    await waiting.until(lambda: real.pids() == [], "end of all processes")
+    await waiting.until(lambda: leaks.marked_pids(processes.RUN) <= others, "end of all processes")
     if how == "asked to":
         assert ours & await asyncio.to_thread(kernelstate.namespaces) == frozenset()
     # After a kill the machine's process 1 has to collect the dead, in its own time.

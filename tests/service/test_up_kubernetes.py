@@ -39,6 +39,7 @@ async def test_the_examples_run_and_nothing_is_left(
     how: str, no_leaks: None, short_dir: pathlib.Path, kubectl: pathlib.Path
 ) -> None:
     before = await asyncio.to_thread(kernelstate.snapshot)
+    others = leaks.marked_pids(processes.RUN)
     folder = short_dir / "s"
     await bitts(folder, "up", "--kubernetes", "--nodes=2", "--detach")
     config = f"--kubeconfig={folder}/cluster/kubeconfig"
@@ -53,8 +54,8 @@ async def test_the_examples_run_and_nothing_is_left(
 
     await waiting.until(pods_ended, "all pods of the examples", timeout=90, interval=0.5)
     if how == "killed":
-        for line in leaks.marked_processes(processes.RUN):
-            kill(int(line.split()[0]))
+        for pid in leaks.marked_pids(processes.RUN) - others:
+            kill(pid)
     assert (await bitts(folder, "down")).endswith("The stack is down and nothing runs.\n")
     assert not await asyncio.to_thread(folder.exists)
     await kernelstate.until_as(before)

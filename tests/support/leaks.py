@@ -90,6 +90,11 @@ def marked_processes(mark: str, folders: tuple[pathlib.Path, ...] = ()) -> list[
     return found
 
 
+def marked_pids(mark: str) -> set[int]:
+    """Return the processes of this test run, among them those of clusters that tests share."""
+    return {int(line.split()[0]) for line in marked_processes(mark)}
+
+
 def files(folder: pathlib.Path) -> list[pathlib.Path]:
     """Return everything below a folder that is not itself a folder."""
     return [path for path in folder.rglob("*") if not path.is_dir()] if folder.exists() else []

@@ -198,7 +198,8 @@ def _start(
     cwd: pathlib.Path | None,
 ) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
-        ["setpriv", "--pdeathsig", "KILL", "--", *command],
+        # A run in the background ignores SIGINT, and so would all that it starts.
+        ["env", "--default-signal=INT", "setpriv", "--pdeathsig", "KILL", "--", *command],
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,
