@@ -2,17 +2,15 @@
 
 import asyncio
 import contextlib
-import fcntl
 import functools
 import itertools
 import os
-import pathlib
 import secrets
 import sys
 from collections.abc import AsyncIterator, Iterable, Iterator
 
 import bitts
-from bitts.core import ledger, logs, process
+from bitts.core import exclusive, ledger, logs, process
 from bitts.net.monitor import LinkMonitor
 from bitts.rpc import health, introspection, server
 
@@ -58,7 +56,7 @@ def _hurry(niceness: int) -> None:
 
 async def _main(running: process.Process, options: Options) -> None:
     async with contextlib.AsyncExitStack() as stack:
-        await stack.enter_async_context(_exclusive(options.state))
+        await stack.enter_async_context(exclusive.holding(options.state, "cni-daemon"))
         journal = Journal(options.state)
         try:
             loaded = await asyncio.to_thread(journal.load)
@@ -114,30 +112,6 @@ def _monitor(running: process.Process) -> LinkMonitor:
 
 def _indexes() -> Iterator[int]:
     return itertools.count(_FIRST_INDEX + secrets.randbelow(_INDEX_ROOM))
-
-
-@contextlib.asynccontextmanager
-async def _exclusive(state: pathlib.Path) -> AsyncIterator[None]:
-    """Hold the state directory for ourselves; its lock goes with the process, however it ends."""
-    try:
-        handle = await asyncio.to_thread(_lock, state)
-    except OSError as error:
-        raise process.ExitError(1, f"--state-dir {state}: {error.strerror or error}") from error
-    try:
-        yield
-    finally:
-        os.close(handle)
-
-
-def _lock(state: pathlib.Path) -> int:
-    state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        raise OSError(16, "another cni-daemon works here: stop it first") from None
-    return handle
 
 
 @contextlib.asynccontextmanager

@@ -4,15 +4,13 @@ import asyncio
 import concurrent.futures
 import contextlib
 import dataclasses
-import errno
-import fcntl
 import functools
 import os
 import pathlib
 from collections.abc import AsyncIterator, Iterable, Sequence
 
 import bitts
-from bitts.core import ledger, logs, process
+from bitts.core import exclusive, ledger, logs, process
 from bitts.csi import redact, v1
 from bitts.rpc import introspection, server, services
 from bitts.rpc.codes import RpcError
@@ -52,7 +50,7 @@ def run(options: Options) -> int:
 
 
 async def _check(_running: process.Process, options: Options) -> None:
-    async with _exclusive(pathlib.Path(options.storage.state)):
+    async with exclusive.holding(pathlib.Path(options.storage.state), names.PROGRAM):
         code = await asyncio.to_thread(checking.run, options)
     if code:
         raise process.ExitError(code, "see above")
@@ -69,7 +67,7 @@ async def _main(running: process.Process, options: Options) -> None:
     record = ledger.Ledger()
     operations = Operations(record)
     state = pathlib.Path(options.storage.state)
-    async with _exclusive(state):
+    async with exclusive.holding(state, names.PROGRAM):
         opened = await asyncio.to_thread(opening.opened, options, reached)
         storage = opened.storage
         options = _with_default(options, next(iter(storage.backends)))
@@ -117,30 +115,6 @@ def _rules(options: Options, methods: Sequence[str]) -> faultrules.FaultSet | No
     except ValueError as error:
         raise process.ExitError(1, f"--fault {error}") from error
     return faultrules.FaultSet(given)
-
-
-@contextlib.asynccontextmanager
-async def _exclusive(state: pathlib.Path) -> AsyncIterator[None]:
-    """Hold the state directory for ourselves; its lock goes with the process, however it ends."""
-    try:
-        handle = await asyncio.to_thread(_lock, state)
-    except OSError as error:
-        raise process.ExitError(1, f"--state-dir {state}: {error.strerror or error}") from error
-    try:
-        yield
-    finally:
-        os.close(handle)
-
-
-def _lock(state: pathlib.Path) -> int:
-    state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        raise OSError(errno.EBUSY, "another local-driver works here: stop it first") from None
-    return handle
 
 
 async def _sweep(running: process.Process, storage: Storage, operations: Operations) -> None:
