@@ -24,6 +24,12 @@ def main() -> None:
     nodes_directory = known.string(
         "nodes-dir", "", "kubernetes: folder for the nodes' files, with a short path (unix sockets)"
     )
+    network = known.choice(
+        "pod-network",
+        ("bitts", "reference"),
+        "reference",
+        "kubernetes: cni-daemon of Bitts or the CNI reference plugins of the machine",
+    )
     clear = known.boolean(
         "clear", False, "kubernetes: only remove what a killed cluster of this folder left"
     )
@@ -49,6 +55,7 @@ def main() -> None:
         values[loops],
         values[nodes],
         pathlib.Path(values[nodes_directory]) if values[nodes_directory] else None,
+        values[network],
     )
     if values[clear]:
         sys.exit(clusters.clear(options))

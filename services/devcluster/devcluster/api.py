@@ -4,6 +4,7 @@ One asyncio thread calls it; nothing here awaits, so every operation is atomic. 
 shared with all readers: never change one.
 """
 
+import collections
 import collections.abc
 import contextlib
 import dataclasses
@@ -30,6 +31,8 @@ _log = logs.get("api")
 
 Transform = collections.abc.Callable[[Object], Object]
 
+WRITES_REMEMBERED = 10_000
+
 
 class Api:
     """Create, read, change, delete and watch objects under the rules of their kinds."""
@@ -37,6 +40,10 @@ class Api:
     def __init__(self, store: Store | None = None, registry: Registry | None = None) -> None:
         self.store = store or Store()
         self.registry = registry or Registry()
+        self.writes: collections.deque[tuple[int, str, str]] = collections.deque(
+            maxlen=WRITES_REMEMBERED
+        )
+        """The latest writes but deletions: revision, who wrote, subresource."""
 
     # ---- what controllers use
 
@@ -151,7 +158,9 @@ class Api:
             raise errors.already_exists(resource.group, resource.plural, name)
         if dry_run:
             return Stored(obj, 0)
-        return self._committed(resource, self.store.put(collection, key, obj, manager))
+        stored = self.store.put(collection, key, obj, manager)
+        self.writes.append((stored.revision, manager, ""))
+        return self._committed(resource, stored)
 
     def require(self, resource: Resource, key: Key) -> Stored:
         """Return an object; raises ApiError 404."""
@@ -198,7 +207,9 @@ class Api:
         collection = self.collection(resource)
         if metadata.is_gone(new):
             return self._committed(resource, self.store.remove(collection, key, new))
-        return self._committed(resource, self.store.put(collection, key, new))
+        stored = self.store.put(collection, key, new)
+        self.writes.append((stored.revision, manager, subresource))
+        return self._committed(resource, stored)
 
     def _conform(self, resource: Resource, obj: Object, *, strict: bool) -> None:
         unknown = shapes.conform(resource, obj)

@@ -13,7 +13,8 @@ from bitts.core.process import ExitError, Process
 class Options:
     """What every kind of cluster is started with; port 0 lets the system choose.
 
-    ``nodes`` and ``nodes_directory`` (default: inside ``directory``) are for kubernetes only.
+    What stands after ``loops`` is for kubernetes only; ``nodes_directory`` is by default inside
+    ``directory``, ``network`` is one of ``podnetwork.CHOICES``.
     """
 
     directory: pathlib.Path
@@ -22,6 +23,7 @@ class Options:
     loops: bool
     nodes: int = 0
     nodes_directory: pathlib.Path | None = None
+    network: str = "bitts"
 
 
 class Cluster(Protocol):

@@ -153,6 +153,8 @@ class Server:
                 return Answer(encode(self._counters.listing()))
             case ("DELETE", "/-/requests"):
                 self._counters.clear()
+            case ("GET", "/-/writes"):
+                return Answer(encode(list(self._api.writes)))
             case _:
                 raise errors.no_such_path()
         return Answer(b"{}")

@@ -17,6 +17,7 @@ from devcluster.kubernetes import (
     layout,
     nodeplan,
     nodes,
+    podnetwork,
     programs,
     tunnel,
 )
@@ -111,16 +112,21 @@ def places() -> nodeplan.Places:
     return nodeplan.Places(LAYOUT, paths, 1002)
 
 
-def test_a_node_s_configuration_can_be_read_and_is_its_own() -> None:
-    files = nodeplan.configuration(LAYOUT, NODES[1])
+@pytest.mark.parametrize("choice", podnetwork.CHOICES)
+def test_a_node_s_configuration_can_be_read_and_is_its_own(choice: str) -> None:
+    files = nodeplan.configuration(LAYOUT, NODES[1], choice)
     place = LAYOUT.node("node-2")
     kubelet = msgspec.yaml.decode(files[place.files / "kubelet.yaml"])
     assert kubelet["cgroupRoot"] == f"/{LAYOUT.identity}/node-2"
     containerd = tomllib.loads(files[place.files / "containerd.toml"])
     runtime = containerd["plugins"]["io.containerd.cri.v1.runtime"]
     assert runtime["cni"]["conf_dir"] == str(place.cni)
+    is_ours = choice == podnetwork.DAEMON
+    assert (runtime["cni"]["bin_dirs"][0] == "/var/lib/bitts/cni-bin") is is_ours
     network = json.loads(files[place.cni / "10-pods.conflist"])
-    assert network["plugins"][0]["ipam"]["ranges"] == [[{"subnet": NODES[1].pods}]]
+    plugins = network["plugins"][0]["plugins"] if is_ours else network["plugins"]
+    assert plugins[0]["ipam"]["ranges"] == [[{"subnet": NODES[1].pods}]]
+    assert [one["type"] for one in plugins] == ["ptp", "portmap", "bandwidth"]
 
 
 @pytest.mark.parametrize(

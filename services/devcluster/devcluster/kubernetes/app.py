@@ -50,6 +50,7 @@ class Plan:
     layout: layouts.Layout
     nodes: tuple[addresses.Node, ...]
     keep: bool
+    network: str
 
 
 def plan(options: Options) -> Plan:
@@ -63,10 +64,10 @@ def plan(options: Options) -> Plan:
         raise ExitError(2, str(error)) from error
     if wanted and os.geteuid() != 0:
         raise ExitError(2, "--nodes needs root: without it only the control plane (--nodes=0) runs")
-    missing = nodes.missing_programs() if wanted else []
+    missing = nodes.missing_programs(options.network) if wanted else []
     if missing:
         raise ExitError(1, f"nodes need {', '.join(missing)}: see debian-packages.txt")
-    return Plan(layout, tuple(wanted), options.store != "memory")
+    return Plan(layout, tuple(wanted), options.store != "memory", options.network)
 
 
 class Kubernetes:
@@ -123,7 +124,7 @@ class Kubernetes:
         ports = controlplane.Ports(free_port(), self._port or free_port())
         self._port = ports.api
         await asyncio.to_thread(pki.write_kubeconfigs, self._layout, tokens, ports.api)
-        places = nodeplan.Places(self._layout, paths, ports.api)
+        places = nodeplan.Places(self._layout, paths, ports.api, self._plan.network)
         machines = self._machines = nodes.Nodes(places, wanted, supervisor)
         ca = self._layout.directory / "ca.crt"
         url = f"https://127.0.0.1:{ports.api}"

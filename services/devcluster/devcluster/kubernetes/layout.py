@@ -35,6 +35,11 @@ class NodeLayout:
         return self.root / "cni"
 
     @property
+    def bitts(self) -> pathlib.Path:
+        """Journal and shim of the node's CNI daemon."""
+        return self.root / "bitts"
+
+    @property
     def plugins_registry(self) -> pathlib.Path:
         """Where the kubelet looks for registration sockets."""
         return self.root / "plugins_registry"

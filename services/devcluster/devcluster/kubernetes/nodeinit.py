@@ -16,7 +16,7 @@ import socket
 import sys
 
 BIND, REC, SHARED = 4096, 16384, 1 << 20
-OWN_STATE = ("kubelet", "containerd", "cni", "docker", "calico")
+OWN_STATE = ("kubelet", "containerd", "bitts", "cni", "docker", "calico")
 """Names in /var/lib that mean a runtime's state: the machine's own must not be seen here."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -50,11 +50,12 @@ def main(name: str, folder: str, cluster: str) -> int:
 
 def prepare_files(folder: pathlib.Path) -> None:
     """Give the node its own /run, /var/log and /var/lib."""
-    sources = {"kubelet": folder, "containerd": folder / "containerd", "log": folder / "log"}
+    own = {name: folder / name for name in ("containerd", "bitts", "log")}
+    sources = {"kubelet": folder, **own}
     handles = {name: os.open(path, os.O_PATH) for name, path in sources.items()}
     mount(f"/proc/self/fd/{handles['log']}", "/var/log", flags=BIND)
     cover_state()
-    for name in ("kubelet", "containerd"):
+    for name in ("kubelet", "containerd", "bitts"):
         target = pathlib.Path("/var/lib") / name
         target.mkdir()
         mount(f"/proc/self/fd/{handles[name]}", str(target), flags=BIND)

@@ -9,14 +9,11 @@ import pathlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from devcluster.kubernetes import addresses, images
+from devcluster.kubernetes import addresses, images, podnetwork
 from devcluster.kubernetes.layout import Layout
 
 KUBELET_ROOT = "/var/lib/kubelet"
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
-CNI_PROGRAMS = ("/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni")
-"""Where distributions put the CNI plugins."""
-
 CONTAINERD = """version = 3
 root = "/var/lib/containerd"
 state = "/run/containerd"
@@ -68,9 +65,10 @@ class Places:
     layout: Layout
     binaries: Mapping[str, pathlib.Path]
     port: int
+    network: str = podnetwork.DAEMON
 
 
-def configuration(layout: Layout, node: addresses.Node) -> dict[pathlib.Path, str]:
+def configuration(layout: Layout, node: addresses.Node, network: str) -> dict[pathlib.Path, str]:
     """Return the configuration files of a node: path → content."""
     place = layout.node(node.name)
     return {
@@ -78,7 +76,7 @@ def configuration(layout: Layout, node: addresses.Node) -> dict[pathlib.Path, st
             socket=CONTAINERD_SOCKET,
             pause=images.PAUSE,
             cni=place.cni,
-            cni_programs=json.dumps(list(CNI_PROGRAMS)),
+            cni_programs=json.dumps(podnetwork.plugin_folders(network)),
         ),
         place.files / "kubelet.yaml": KUBELET.format(
             ca=layout.directory / "ca.crt",
@@ -90,25 +88,10 @@ def configuration(layout: Layout, node: addresses.Node) -> dict[pathlib.Path, st
             files=place.files,
             root=place.files,
         ),
-        place.cni / "10-pods.conflist": json.dumps(network(node), indent=2) + "\n",
-    }
-
-
-def network(node: addresses.Node) -> dict[str, object]:
-    """Return the CNI configuration of the pod network: every pod is routed, no bridge.
-
-    With a bridge, answers between pods of one node would not pass the rules of Services, unless
-    the kernel has br_netfilter.
-    """
-    ranges = [[{"subnet": node.pods}]]
-    ipam = {"type": "host-local", "ranges": ranges, "routes": [{"dst": "0.0.0.0/0"}]}
-    return {
-        "cniVersion": "1.0.0",
-        "name": "pods",
-        "plugins": [
-            {"type": "ptp", "ipMasq": False, "ipam": ipam},
-            {"type": "portmap", "capabilities": {"portMappings": True}},
-        ],
+        place.cni / podnetwork.CONFIGURATION: json.dumps(
+            podnetwork.configuration(network, node.pods), indent=2
+        )
+        + "\n",
     }
 
 

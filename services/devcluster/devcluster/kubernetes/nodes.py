@@ -5,6 +5,7 @@ A node lives exactly as long as the process that holds its namespaces (``nodeini
 
 import asyncio
 import contextlib
+import functools
 import os
 import pathlib
 import platform
@@ -18,7 +19,15 @@ from dataclasses import dataclass
 from bitts.core import logs
 from bitts.core.process import ExitError
 
-from devcluster.kubernetes import addresses, apiclient, cgroups, images, nodeplan, programs
+from devcluster.kubernetes import (
+    addresses,
+    apiclient,
+    cgroups,
+    images,
+    nodeplan,
+    podnetwork,
+    programs,
+)
 from devcluster.kubernetes.layout import Layout, NodeLayout
 
 PROGRAMS = ("runc", "ip", "nsenter", "unshare", "setpriv", "nft", "iptables", "conntrack")
@@ -28,7 +37,7 @@ READY_TIMEOUT = 60.0
 _INIT = pathlib.Path(__file__).with_name("nodeinit.py")
 _ENTER = _INIT.with_name("enter.py")
 _NAMESPACES = ("--mount", "--net", "--uts", "--ipc", "--pid")
-_NODE_PROGRAMS = ("kubelet", "kube-proxy", "containerd")
+_NODE_PROGRAMS = ("kubelet", "kube-proxy", "containerd", "cni-daemon")
 _log = logs.get("devcluster")
 _ENTERED = {"mount": "mnt", "net": "net", "uts": "uts", "ipc": "ipc", "pid": "pid_for_children"}
 
@@ -47,13 +56,10 @@ class Started:
         return self.holder.pid
 
 
-def missing_programs() -> list[str]:
-    """Return which Debian programs nodes would lack here. Blocking."""
+def missing_programs(network: str) -> list[str]:
+    """Return which programs nodes would lack here. Blocking."""
     missing = [name for name in PROGRAMS if shutil.which(name) is None]
-    folders = [pathlib.Path(folder) for folder in nodeplan.CNI_PROGRAMS]
-    if not any((folder / "ptp").exists() for folder in folders):
-        missing.append("the CNI plugins")
-    return missing
+    return [*missing, *filter(None, [podnetwork.missing(network)])]
 
 
 def entrance(pid: int) -> list[str]:
@@ -114,7 +120,7 @@ class Nodes:
 
     async def _start_machine(self, node: addresses.Node) -> None:
         place = self._layout.node(node.name)
-        await asyncio.to_thread(prepare_folder, self._layout, node)
+        await asyncio.to_thread(prepare_folder, self._layout, node, self._places.network)
         await asyncio.to_thread(cgroups.create, self._layout.identity, node.name)
         started = Started(node, place, await self._start_init(node, place))
         self.started[node.name] = started
@@ -122,11 +128,28 @@ class Nodes:
             await self._ip(self._network, addresses.unplug_commands(node))
         await self._ip(self._network, addresses.plug_commands(node, started.pid))
         await self._ip(started.pid, addresses.node_commands(node, self._wanted))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._start_runtime(started), name=f"{node.name}-containerd")
+            if self._places.network == podnetwork.DAEMON:
+                group.create_task(self._start_daemon(started), name=f"{node.name}-cni-daemon")
+
+    async def _start_daemon(self, started: Started) -> None:
+        """Put the shim where containerd finds it, and start the daemon behind it."""
+        await programs.run([*enter(started.pid), *podnetwork.install()])
+        socket = pathlib.Path(f"/proc/{started.pid}/root{podnetwork.SOCKET}")
+        daemon = self._program(started, "cni-daemon", podnetwork.serve())
+        exists = functools.partial(asyncio.to_thread, socket.exists)
+        await self._supervisor.start(daemon, exists, START_TIMEOUT)
+
+    async def _start_runtime(self, started: Started) -> None:
+        """Start containerd and load the images."""
 
         async def answers() -> bool:
             return await self._ctr(started, "version", check=False)
 
-        containerd = self._program(started, "containerd", nodeplan.containerd(self._places, node))
+        containerd = self._program(
+            started, "containerd", nodeplan.containerd(self._places, started.node)
+        )
         await self._supervisor.start(containerd, answers, START_TIMEOUT)
         for archive in self._archives:
             await self._ctr(started, "--namespace=k8s.io", "images", "import", str(archive))
@@ -233,14 +256,14 @@ def _kill_children(pid: int) -> None:
             os.kill(int(child), signal.SIGKILL)
 
 
-def prepare_folder(layout: Layout, node: addresses.Node) -> None:
+def prepare_folder(layout: Layout, node: addresses.Node, network: str) -> None:
     """Make a node's folders and configuration. Blocking."""
     place = layout.node(node.name)
     place.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for folder in (place.files, place.cni, place.containerd, place.plugins_registry):
+    for folder in (place.files, place.cni, place.containerd, place.bitts, place.plugins_registry):
         folder.mkdir(exist_ok=True)
     (place.root / "log").mkdir(exist_ok=True)
-    for path, content in nodeplan.configuration(layout, node).items():
+    for path, content in nodeplan.configuration(layout, node, network).items():
         path.write_text(content)
     resolver = pathlib.Path("/etc/resolv.conf")
     words = resolver.read_text() if resolver.exists() else ""
