@@ -64,8 +64,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if MACHINE_WIDE & set(item.path.parts):
             item.add_marker(pytest.mark.flaky(reruns=1))
-    if config.getoption("--cluster") == "kubernetes":
-        leave_out(config, items)
+    leave_out(config, items)
     if os.geteuid() == 0:
         return
     skip = pytest.mark.skip(reason="needs root: mounts, loop devices or namespaces")
@@ -82,27 +81,30 @@ LEFT_OUT = pytest.StashKey[collections.Counter[str]]()
 
 
 def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """On a full Kubernetes run what it can judge; count the rest, with the reason."""
+    """Keep what the chosen kind of cluster can judge; count the rest, with the reason."""
+    kind = config.getoption("--cluster")
     reasons: collections.Counter[str] = collections.Counter()
     kept: list[pytest.Item] = []
     dropped: list[pytest.Item] = []
     for item in items:
-        marker = item.get_closest_marker("embedded")
+        marker = item.get_closest_marker("embedded" if kind == "kubernetes" else "kubernetes")
         reason = marker.kwargs["reason"] if marker else ""
-        if not SHARED & set(getattr(item, "fixturenames", ())):
+        if kind == "kubernetes" and not SHARED & set(getattr(item, "fixturenames", ())):
             reason = "does not depend on the kind of cluster"
         reasons[reason] += 1
         (dropped if reason else kept).append(item)
     items[:] = kept
     config.stash[LEFT_OUT] = reasons
-    config.hook.pytest_deselected(items=dropped)
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     reasons = config.stash.get(LEFT_OUT, collections.Counter())
     for reason, count in sorted(reasons.items()):
         if reason:
-            terminalreporter.write_line(f"left out on kubernetes: {count} tests: {reason}")
+            kind = config.getoption("--cluster")
+            terminalreporter.write_line(f"left out on {kind}: {count} tests: {reason}")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
