@@ -159,6 +159,16 @@ class FlagSet:
             sys.stderr.write(f"{self.program}: {error}\n{usage_line}\n")
             raise SystemExit(error.code) from None
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all flags that still exist, ``help`` and ``version`` apart."""
+        wishes = (self.show_version.name,)
+        return tuple(
+            name
+            for name, definition in self._known.items()
+            if definition.target is not None and name not in wishes
+        )
+
     def help_text(self) -> str:
         """Return the usage text: every flag that still exists, in alphabetical order."""
         rows = [

@@ -11,8 +11,7 @@ def main() -> int:
         return installing.run(sys.argv[1], sys.argv[2:])
     from cni_daemon import options
 
-    flags = options.Flags()
-    chosen = flags.set.resolve(sys.argv[1:], flags.options)
+    chosen = options.Flags().resolve(sys.argv[1:])
     # Here and not above, so that --help and --version load neither asyncio nor gRPC.
     from cni_daemon import app
 

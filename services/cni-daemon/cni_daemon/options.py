@@ -2,9 +2,11 @@
 
 import os
 import pathlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import bitts
+from bitts.core import configfile
 from bitts.core.flags import FlagError, FlagSet, FlagValues
 from bitts.core.sidecarflags import LogFlags, LogOptions
 
@@ -20,8 +22,25 @@ _PATH_LIMIT = 100
 
 
 @dataclass(frozen=True, slots=True)
+class RuntimeOptions:
+    """Where the container runtime lists its sandboxes (empty: nobody asks), and how often."""
+
+    socket: str = ""
+    interval: float = 60.0
+    grace: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class HttpOptions:
+    """Where metrics and health are served; an empty endpoint serves nothing."""
+
+    endpoint: str = ""
+    metrics_path: str = "/metrics"
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
-    """Everything the daemon is told."""
+    """Everything the daemon is told. Times are seconds."""
 
     socket: str
     state: pathlib.Path
@@ -30,6 +49,8 @@ class Options:
     niceness: int
     reached: Reached
     logs: LogOptions
+    http: HttpOptions = HttpOptions()
+    runtime: RuntimeOptions = RuntimeOptions()
 
     @property
     def intents(self) -> pathlib.Path:
@@ -58,7 +79,28 @@ class Flags:
         self._fault = flags.string(
             "fault", "", "for tests: crash-at=N[:FILE] kills the process at its N-th instant"
         )
+        self._endpoint = flags.string(
+            "http-endpoint", "", "host:port to serve metrics and health on; empty serves nothing"
+        )
+        self._path = flags.string("metrics-path", "/metrics", "path of the metrics")
+        self._runtime = flags.string(
+            "runtime-endpoint",
+            "",
+            "socket of the container runtime (CRI), as unix:///run/containerd/containerd.sock: "
+            "attachments of sandboxes that it does not know are released; empty asks nobody",
+        )
+        self._interval = flags.duration(
+            "runtime-interval", 60.0, "pause between two questions to the runtime"
+        )
+        self._grace = flags.duration(
+            "runtime-grace", 30.0, "how long a sandbox must be unknown before it is believed"
+        )
+        self._config = configfile.flag(flags)
         self._logs = LogFlags(flags)
+
+    def resolve(self, argv: Sequence[str]) -> Options:
+        """Read the command line and the file it names; prints what is wrong, and exits."""
+        return configfile.resolve(self.set, self._config, argv, self.options)
 
     def options(self, values: FlagValues) -> Options:
         """Check and group the values; raises FlagError naming the flag."""
@@ -78,7 +120,25 @@ class Flags:
             niceness=values[self._nice],
             reached=reached,
             logs=self._logs.options(values),
+            http=self._http(values),
+            runtime=RuntimeOptions(
+                _socket("runtime-endpoint", values[self._runtime]) if values[self._runtime] else "",
+                _positive("runtime-interval", values[self._interval]),
+                _positive("runtime-grace", values[self._grace]),
+            ),
         )
+
+    def _http(self, values: FlagValues) -> HttpOptions:
+        path = values[self._path]
+        if not path.startswith("/"):
+            raise FlagError(f'--metrics-path must begin with "/", not be {path!r}', 1)
+        return HttpOptions(values[self._endpoint], path)
+
+
+def _positive(flag: str, value: float) -> float:
+    if value <= 0:
+        raise FlagError(f"--{flag} must be greater than 0, not {value:g}", 1)
+    return value
 
 
 def _socket(flag: str, path: str) -> str:

@@ -31,6 +31,9 @@ def test_defaults_are_those_of_a_node() -> None:
         ("--socket=relative", "must be an absolute path"),
         (f"--socket=/{'x' * 120}", "at most 100 bytes"),
         ("--fault=explode", "write crash-at=N"),
+        ("--metrics-path=metrics", "must begin with"),
+        ("--runtime-endpoint=tcp:1", "--runtime-endpoint .* must be an absolute path"),
+        ("--runtime-interval=0", "--runtime-interval must be greater than 0"),
     ],
 )
 def test_wrong_flags_are_named(argument: str, message: str) -> None:
@@ -38,12 +41,19 @@ def test_wrong_flags_are_named(argument: str, message: str) -> None:
         chosen(argument)
 
 
+def test_a_file_says_what_flags_would(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "cni.toml"
+    path.write_text('deadline = "20s"\nnice = 5\nhttp-endpoint = ":9100"\n')
+    found = options.Flags().resolve([f"--config={path}", "--nice=1"])
+    assert (found.deadline, found.niceness, found.http.endpoint) == (20.0, 1, ":9100")
+
+
 def test_help_loads_nothing_heavy() -> None:
     code = (
         "import sys\nsys.argv[1:] = ['--help']\n"
         "from cni_daemon.__main__ import main\n"
         "try: main()\nexcept SystemExit: pass\n"
-        "print([m for m in ('asyncio', 'grpclib', 'aiohttp', 'pyroute2') if m in sys.modules])"
+        "print([m for m in ('asyncio', 'grpclib', 'aiohttp', 'pyroute2', 'tomllib', 'json') if m in sys.modules])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
