@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from blockbuster import BlockBuster
 from devcluster.kubernetes import binaries
-from support import building, leaks, processes, servers
+from support import building, isolation, leaks, processes, servers
 from support import cluster as clusters
 
 OUR_PACKAGES = [
@@ -53,11 +53,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if runs_tests(config) and os.geteuid() == 0:
+        isolation.own_mounts()
     if config.getoption("--cluster") == "kubernetes":
         try:
             binaries.ready(binaries.EVERY, os.environ)
         except binaries.MissingError as error:
             raise pytest.UsageError(f"--cluster=kubernetes: {error}") from error
+
+
+def runs_tests(config: pytest.Config) -> bool:
+    """Whether tests run in this process: not in the one that hands them out to workers."""
+    return not config.getoption("numprocesses", None) or hasattr(config, "workerinput")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    clusters.remove_tree(pathlib.Path(processes.RUNTIME))
+    if not hasattr(config, "workerinput"):
+        isolation.sweep()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

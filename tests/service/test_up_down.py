@@ -172,6 +172,9 @@ def test_in_the_foreground_ctrl_c_ends_it(
     assert process.exit_code == 130
     assert "Traceback" not in process.output()
     answer = subprocess.run(
-        [processes.script("bitts"), "down", f"--dir={folder}"], capture_output=True, text=True
+        [processes.script("bitts"), "down", f"--dir={folder}"],
+        env=processes.environment(),
+        capture_output=True,
+        text=True,
     )
     assert answer.stdout == "The stack is down and nothing runs.\n"

@@ -7,6 +7,7 @@ what it needs by ``@pytest.mark.builds("kubectl")``; only what the chosen tests 
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -32,12 +33,17 @@ def build_wanted(session: pytest.Session) -> None:
     """Build it all; what cannot be built is left to the tests, which say so one by one."""
     if session.config.option.collectonly:
         return
-    reporter: Any = session.config.pluginmanager.get_plugin("terminalreporter")
+    capture: Any = session.config.pluginmanager.get_plugin("capturemanager")
+
+    def announce(line: str) -> None:
+        with capture.global_and_fixture_disabled():  # workers have no terminal reporter
+            print(line, file=sys.stderr, flush=True)  # noqa: T201
+
     for name in wanted(session.items):
         try:
-            build(name, reporter.write_line)
+            build(name, announce)
         except (gobuild.ToolchainError, subprocess.SubprocessError, OSError) as error:
-            reporter.write_line(f"{name} cannot be built: {error}")
+            announce(f"{name} cannot be built: {error}")
 
 
 def build(name: str, announce: Callable[[str], None]) -> None:

@@ -11,20 +11,21 @@ import pathlib
 import subprocess
 import time
 
-from support import leaks
+from support import leaks, processes
 
 FOLDERS = ("/run", "/run/netns", "/var/lib", "/var/log", "/etc/cni", "/opt/cni", "/dev/shm")
 """Where kubelets, container runtimes and CNI plugins like to put things."""
 OF_OTHERS = ("/tmp/b-", "/tmp/bitts-", "/tmp/pytest-")
-"""Mounts and loop devices of other tests that run on this machine at the same time."""
+"""Mounts of other tests that run on this machine at the same time."""
 
 
 def snapshot() -> frozenset[str]:
     """Return one line for each thing that is there."""
     found = {f"mount {line}" for line in leaks.mounts() if not line.startswith(OF_OTHERS)}
     found |= {f"link {path.name}" for path in pathlib.Path("/sys/class/net").iterdir()}
-    found |= {f"cgroup {path}" for path in pathlib.Path("/sys/fs/cgroup").glob("*/bitts-*")}
-    found |= {f"cgroup {path}" for path in pathlib.Path("/sys/fs/cgroup").glob("bitts-*")}
+    for pattern in ("bitts-*", "*/bitts-*"):
+        paths = pathlib.Path("/sys/fs/cgroup").glob(pattern)
+        found |= {f"cgroup {path}" for path in paths if not is_of_others(path)}
     for folder in FOLDERS:
         if os.path.isdir(folder):
             found |= {f"file {folder}/{name}" for name in os.listdir(folder)}
@@ -33,6 +34,24 @@ def snapshot() -> frozenset[str]:
         done = subprocess.run(command, check=True, capture_output=True, timeout=20)
         found |= {f"{command[0]} {line.strip()}" for line in done.stdout.decode().splitlines()}
     return frozenset(found)
+
+
+def is_of_others(cgroup: pathlib.Path) -> bool:
+    """Whether a cgroup holds processes of another test run's cluster."""
+    ours = f"{processes.MARK}={processes.RUN}".encode()
+    for path in cgroup.rglob("cgroup.procs"):
+        try:
+            pids = path.read_text().split()
+        except OSError:  # ended meanwhile, or a kind that has none
+            continue
+        for pid in pids:
+            try:
+                marks = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if any(mark.startswith(processes.MARK.encode()) for mark in marks):
+                return ours not in marks
+    return False
 
 
 async def until_as(before: frozenset[str], timeout: float = 20.0) -> None:

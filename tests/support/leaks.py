@@ -2,7 +2,8 @@
 
 Take a snapshot before, another one after, and the difference must be empty. Everything is
 read from ``/proc`` and ``/sys``, never from what our own code believes. Only what lies in
-folders of this test run (and of stacks that ``bitts`` made) counts: others may use the machine.
+folders of this process's tests counts: other workers of the same run, and other runs, use the
+machine at the same time.
 """
 
 import os
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from support import processes
 
 SHORT_PREFIX = f"/tmp/b-{os.getpid():x}-"
-"""How the short directories of this run begin."""
+"""How the short directories of this process begin; each worker of a run has its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +35,16 @@ class Snapshot:
         )
 
 
-def snapshot(*folders: pathlib.Path, mark: str = processes.RUN) -> Snapshot:
+def snapshot(
+    *folders: pathlib.Path, mark: str = processes.RUN, prefix: str = SHORT_PREFIX
+) -> Snapshot:
     """Read the present state; ``folders`` are state directories that should end up empty.
 
-    Mounts and loop devices count in the folders, in short directories of this run, and in
-    folders of ``bitts``; processes when they carry the mark of this run in their environment,
-    or name one of the folders on their command line.
+    Mounts and loop devices count in the folders and where paths begin with ``prefix``;
+    processes when they carry its mark in their environment, or name one of the folders on
+    their command line.
     """
-    within = (*map(str, folders), SHORT_PREFIX, "/tmp/bitts-")
+    within = (*map(str, folders), prefix)
     return Snapshot(
         mounts=frozenset(line for line in mounts() if line.startswith(within)),
         loop_devices=frozenset(

@@ -20,6 +20,9 @@ from support import waiting
 BIN = pathlib.Path(sys.executable).parent
 MARK = "BITTS_TEST_RUN"
 RUN = f"run-{os.getpid()}"
+RUNTIME = f"/tmp/b-{os.getpid():x}-r"
+"""Where stacks of ``bitts up`` that tests start put their sockets: one of the short directories,
+so that what is left there is known to be ours."""
 TAIL = 4000
 """Characters of log shown when something goes wrong."""
 
@@ -32,7 +35,7 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return what a spawned process sees: ours, without what slows or redirects it."""
     dropped = {"PYTHONDONTWRITEBYTECODE", "PYTHONASYNCIODEBUG", "KUBECONFIG"}
     kept = {name: value for name, value in os.environ.items() if name not in dropped}
-    return {**kept, MARK: RUN, **(extra or {})}
+    return {**kept, MARK: RUN, "XDG_RUNTIME_DIR": RUNTIME, **(extra or {})}
 
 
 def script(name: str) -> str:
