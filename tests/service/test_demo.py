@@ -7,10 +7,16 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 
 import pytest
 from support import leaks, processes, waiting
 
+pytestmark = pytest.mark.xdist_group("demo")
+"""All demos put their folders into one place: one worker runs all these tests, so that each
+finds there only its own."""
+FOLDERS = "/tmp/bitts-demo-"
+"""How the paths of these folders begin."""
 UNPRIVILEGED = [
     "setpriv",
     "--reuid=65534",
@@ -21,6 +27,14 @@ UNPRIVILEGED = [
     "--bounding-set=-all,+dac_read_search",
 ]
 """Becomes nobody with no right but to look into folders."""
+
+
+@pytest.fixture
+def no_leaks(no_leaks: None) -> Iterator[None]:
+    """Counts what is left in folders of demos as well."""
+    before = leaks.snapshot(prefix=FOLDERS)
+    yield
+    assert leaks.snapshot(prefix=FOLDERS).leaked_since(before) == []
 
 
 def demo(*prefix: str, words: tuple[str, ...] = ()) -> "subprocess.CompletedProcess[str]":
