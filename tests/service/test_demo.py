@@ -70,6 +70,40 @@ def test_everything_is_bound_verified_and_gone(no_leaks: None) -> None:
     assert demo_folders() <= before
 
 
+@pytest.mark.root
+@pytest.mark.slow
+def test_it_runs_on_each_backend_and_says_what_each_cannot_keep(no_leaks: None) -> None:
+    before = demo_folders()
+    answer = demo(words=("--backend=all",))
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    lines = answer.stdout.splitlines()
+    assert lines[-1] == "OK on every backend that works here: directory, image, btrfs."
+    ended = [line for line in lines if line.startswith("OK: ")]
+    assert [line.split(", ")[0] for line in ended] == [
+        f"OK: {count} claims became volumes on {name}"
+        for name, count in (("directory", 4), ("image", 5), ("btrfs", 4))
+    ]
+    for name in ("directory", "btrfs"):
+        assert f"because backend {name} has no raw volumes" in answer.stdout
+    assert sum("verified: traces: no PersistentVolume" in line for line in lines) == 3
+    assert demo_folders() <= before
+
+
+@pytest.mark.slow
+def test_a_backend_that_cannot_work_is_refused_and_by_all_left_out(no_leaks: None) -> None:
+    nobody = UNPRIVILEGED if os.geteuid() == 0 else []
+    refused = demo(*nobody, words=("--backend=btrfs",))
+    assert refused.returncode == 1
+    assert "--backend btrfs: the btrfs backend needs a btrfs: run it as root" in refused.stderr
+    answer = demo(*nobody, words=("--backend=all",))
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert "left out: backend btrfs\n     because the btrfs backend needs" in answer.stdout
+    assert answer.stdout.splitlines()[-1] == (
+        "OK on every backend that works here: directory; backend image was left out, see above; "
+        "backend btrfs was left out, see above."
+    )
+
+
 @pytest.mark.slow
 def test_without_rights_it_says_what_it_leaves_out_and_succeeds(no_leaks: None) -> None:
     answer = demo(*(UNPRIVILEGED if os.geteuid() == 0 else []))

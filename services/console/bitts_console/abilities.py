@@ -1,12 +1,14 @@
 """Finds out what this machine and this user may do, before anything is tried."""
 
+import os
 import pathlib
 import shutil
 
 from bitts_console.scenario import Abilities
 
 CAP_SYS_ADMIN = 21
-FILESYSTEMS = ("ext4", "xfs")
+FILESYSTEMS = ("ext4", "xfs", "btrfs")
+KERNELS = pathlib.Path("/proc/filesystems")
 LOOP_CONTROL = pathlib.Path("/dev/loop-control")
 STATUS = pathlib.Path("/proc/self/status")
 
@@ -21,8 +23,20 @@ def find() -> Abilities:
         return Abilities(mounts=True, filesystems=frozenset(), hindrance=hindrance)
     if not shutil.which("losetup"):
         return Abilities(True, frozenset(), "losetup is missing (package mount)")
-    made = frozenset(name for name in FILESYSTEMS if shutil.which(f"mkfs.{name}"))
+    made = frozenset(
+        name for name in FILESYSTEMS if shutil.which(f"mkfs.{name}") and is_in_kernel(name)
+    )
     return Abilities(mounts=True, filesystems=made, hindrance="" if made else "mkfs is missing")
+
+
+def is_in_kernel(filesystem: str) -> bool:
+    """Whether the kernel has a file system, or a module of it that a mount would load."""
+    if filesystem in KERNELS.read_text().split():
+        return True
+    folder = pathlib.Path("/lib/modules", os.uname().release)
+    module = f"/{filesystem}.ko"
+    lists = [folder / name for name in ("modules.dep", "modules.builtin")]
+    return any(module in path.read_text() for path in lists if path.exists())
 
 
 def has_capability(status: str, number: int) -> bool:

@@ -25,6 +25,16 @@ class Backend(enum.StrEnum):
 
     DIRECTORY = "directory"
     IMAGE = "image"
+    BTRFS = "btrfs"
+
+
+class Chosen(enum.StrEnum):
+    """On which backends the demo runs."""
+
+    DIRECTORY = "directory"
+    IMAGE = "image"
+    BTRFS = "btrfs"
+    ALL = "all"
 
 
 class Store(enum.StrEnum):
@@ -110,6 +120,10 @@ def demo(
     manifests: Annotated[
         pathlib.Path | None, typer.Option(help="Folder with the manifests to apply.")
     ] = None,
+    backend: Annotated[
+        Chosen | None,
+        typer.Option(help="Keep all claims there; all: one run for each that works here."),
+    ] = None,
     timeout: Annotated[
         float, typer.Option(min=0.1, help="Seconds to wait at most for each step.")
     ] = 60.0,
@@ -117,4 +131,4 @@ def demo(
     """Claims become volumes, pods write and read them, all goes again; every step is checked."""
     from bitts_console import commands  # heavy: loaded by the command, not by --help
 
-    commands.demo(directory, use=use, manifests=manifests, timeout=timeout)
+    commands.demo(directory, use=use, manifests=manifests, backend=backend or "", timeout=timeout)

@@ -77,16 +77,18 @@ def down(directory: str, *, purge: bool) -> None:
         console.print(f"The stack is down and nothing runs{kept}.", markup=False, soft_wrap=True)
 
 
-def demo(directory: str, *, use: bool, manifests: pathlib.Path | None, timeout: float) -> None:
+def demo(
+    directory: str, *, use: bool, manifests: pathlib.Path | None, backend: str, timeout: float
+) -> None:
     """``bitts demo``."""
     console = Console(highlight=False)
     with explained():
         plan = demonstration.read_manifests(manifests)
         if use:
             folders = state.locate(directory, os.environ, os.geteuid())
-            run(demo_run.on_running_stack(plan, folders, console, timeout))
+            run(demo_run.on_running_stack(plan, folders, console, timeout, backend=backend))
         else:
-            run(demo_run.on_own_stack(plan, console, timeout))
+            run(demo_run.on_own_stack(plan, console, timeout, backend=backend))
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:

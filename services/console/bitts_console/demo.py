@@ -72,12 +72,14 @@ class Demo:
         self._timeout = timeout
         self._created: list[scenario.Manifest] = []
         self._handles: dict[str, str] = {}
+        self._before = leftovers.Leftovers()
 
     async def run(self) -> Outcome:
         """Create, watch, verify, delete, and look for traces.
 
         Raises DemoError or FollowError; objects then stay as they are, to be looked at.
         """
+        self._before = await self._in_kernel()
         self._board.phase("create the objects")
         await self._create()
         async with follow.follow(self._client, NAMESPACE) as seen:
@@ -232,16 +234,28 @@ class Demo:
         traces = [f"PersistentVolume {volume.name}" for volume in seen.own_volumes()]
         traces += [f"VolumeAttachment {one.name}" for one in attached]
         traces += [f"volume {handle} at the driver" for handle in listed]
-        kernel = ""
-        if self._place.is_exclusive:
-            found = await asyncio.to_thread(
-                leftovers.find, [self._place.folders.state, self._place.folders.runtime]
-            )
-            traces += [f"mount {target}" for target in found.mounts]
-            traces += [f"loop device {device}" for device in found.loop_devices]
-            kernel = ", mount or loop device"
+        found = await self._in_kernel()
+        traces += [
+            f"mount {target}" for target in found.mounts if target not in self._before.mounts
+        ]
+        traces += [
+            f"loop device {device}"
+            for device in found.loop_devices
+            if device not in self._before.loop_devices
+        ]
+        kernel = ", mount or loop device" if self._place.is_exclusive else ""
         text = "; ".join(traces) or f"no PersistentVolume, attachment, volume at the driver{kernel}"
         self._judge([verify.Verdict("traces", text, ok=not traces)])
+
+    async def _in_kernel(self) -> leftovers.Leftovers:
+        """Look at the stack's mounts and loop devices; nothing where others use it too.
+
+        A driver may have some of its own before there is any volume: a btrfs for all of them.
+        """
+        if not self._place.is_exclusive:
+            return leftovers.Leftovers()
+        folders = self._place.folders
+        return await asyncio.to_thread(leftovers.find, [folders.state, folders.runtime])
 
     async def _read(self, kind: kinds.Kind[Any], namespace: str = "") -> Sequence[dict[str, Any]]:
         return (await self._client.list_all(kind.untyped(), namespace or None)).items

@@ -6,14 +6,15 @@ import os
 import pathlib
 import tempfile
 import time
-from collections.abc import AsyncIterator
-from dataclasses import replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
 
 from bitts.csi import driver as drivers
 from rich.console import Console
 
 from bitts_console import (
     abilities,
+    backends,
     cluster,
     demo,
     leftovers,
@@ -34,18 +35,75 @@ CAPACITY = "16Gi"
 """What the demo's driver may promise: far more than it writes, so that a small disk will do."""
 
 
-async def on_own_stack(plan: scenario.Scenario, console: Console, timeout: float) -> None:
+ALL = "all"
+"""Stands for each backend that works, one after the other."""
+
+
+async def on_own_stack(
+    plan: scenario.Scenario, console: Console, timeout: float, *, backend: str = ""
+) -> None:
     """Run the demo on a stack that lives only for it, and prove that nothing of it is left.
 
-    Raises DemoError, FollowError or StackError; the folder with the logs then stays.
+    ``backend`` keeps all claims there; empty: each where its class says. Raises DemoError,
+    FollowError or StackError; the folder with the logs then stays.
     """
     able = await asyncio.to_thread(abilities.find)
-    restricted, omissions = scenario.restrict(plan, able)
-    tell_plan(restricted, omissions, console)
-    await _sweep_stale()
+    await sweep_stale()
+
+    async def once(part: Part) -> None:
+        offered = ("directory", "image") if able.images else ("directory",)
+        await _on_own_stack(part, (part.backend,) if part.backend else offered, console, timeout)
+
+    await _each(plan, backend, able, able.hindrance_of, console, once)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One run: what is done on which backend (empty: on several), and what is left out."""
+
+    backend: str
+    plan: scenario.Scenario
+    omissions: tuple[scenario.Omission, ...]
+
+
+async def _each(
+    plan: scenario.Scenario,
+    backend: str,
+    able: scenario.Abilities,
+    hindrance: Callable[[str], str],
+    console: Console,
+    once: Callable[[Part], Awaitable[None]],
+) -> None:
+    """Do ``once`` for every chosen backend; raises DemoError for one that cannot be."""
+    if backend != ALL:
+        if backend and hindrance(backend):
+            raise demo.DemoError(f"--backend {backend}: {hindrance(backend)}")
+        await once(_part(plan, backend, able))
+        return
+    names, missing = backends.working(hindrance)
+    tell_omissions(missing, console)
+    for name in names:
+        await once(_part(plan, name, able))
+    left_out = "".join(f"; {one.what[0]} was left out, see above" for one in missing)
+    console.print(
+        f"\nOK on every backend that works here: {', '.join(names)}{left_out}.",
+        style="bold green",
+        soft_wrap=True,
+    )
+
+
+def _part(plan: scenario.Scenario, backend: str, able: scenario.Abilities) -> Part:
+    kept, unfit = backends.kept_by(backend, plan) if backend else (plan, [])
+    restricted, omissions = scenario.restrict(kept, able)
+    return Part(backend, restricted, (*unfit, *omissions))
+
+
+async def _on_own_stack(
+    part: Part, offered: tuple[str, ...], console: Console, timeout: float
+) -> None:
+    tell_plan(part, console)
     home = pathlib.Path(await asyncio.to_thread(tempfile.mkdtemp, "", prefix(), state.TEMPORARY))
     folders = state.Folders(home / "state", home / "run")
-    backends = ("directory", "image") if able.images else ("directory",)
     with progress.Board(console) as board:
         board.phase("start the processes")
 
@@ -62,11 +120,11 @@ async def on_own_stack(plan: scenario.Scenario, console: Console, timeout: float
                 await cluster.await_registration(client)
                 async with connected(stack.driver_socket(folders)) as driver:
                     place = demo.Place(client, driver, folders, is_exclusive=True)
-                    outcome = await demo.Demo(restricted, place, board, timeout).run()
+                    outcome = await demo.Demo(part.plan, place, board, timeout).run()
             board.phase("stop the processes")
             return outcome
 
-        options = stack.Options(backends=backends, capacity=CAPACITY)
+        options = stack.Options(backends=offered, capacity=CAPACITY)
         try:
             outcome = await running.run(options, folders, report, on_stack)
         except asyncio.CancelledError:
@@ -77,15 +135,21 @@ async def on_own_stack(plan: scenario.Scenario, console: Console, timeout: float
             raise
         await _prove_gone(folders, board)
     await leftovers.delete(home)
-    tell_end(outcome, board, omissions, console)
+    tell_end(part, outcome, board, console)
 
 
 async def on_running_stack(
-    plan: scenario.Scenario, folders: state.Folders, console: Console, timeout: float
+    plan: scenario.Scenario,
+    folders: state.Folders,
+    console: Console,
+    timeout: float,
+    *,
+    backend: str = "",
 ) -> None:
     """Run the demo on the stack of ``bitts up``, which stays as it was before.
 
-    Raises StateError where none runs, and what ``Demo.run`` raises.
+    ``backend`` as for on_own_stack(). Raises StateError where none runs, and what ``Demo.run``
+    raises.
     """
     record = await asyncio.to_thread(running.read_record, folders)
     if (
@@ -95,18 +159,27 @@ async def on_running_stack(
     ):
         raise state.StateError(f"no stack runs in {folders.state}: start one with `bitts up`")
     able = await asyncio.to_thread(abilities.find)
-    if "image" not in record["options"]["backends"]:
+    offered = record["options"]["backends"]
+    if "image" not in offered:
         able = replace(able, filesystems=frozenset(), hindrance="the running stack has none")
-    restricted, omissions = scenario.restrict(plan, able)
-    tell_plan(restricted, omissions, console)
-    with progress.Board(console) as board:
-        async with (
-            cluster.connect(pathlib.Path(record["kubeconfig"])) as client,
-            connected(pathlib.Path(record["driver"]["socket"])) as driver,
-        ):
-            place = demo.Place(client, driver, folders, is_exclusive=False)
-            outcome = await demo.Demo(restricted, place, board, timeout).run()
-    tell_end(outcome, board, omissions, console)
+
+    def hindrance(name: str) -> str:
+        known = ", ".join(offered)
+        again = f"start it with `bitts up --backend {name}`"
+        return "" if name in offered else f"the running stack offers {known}: {again}"
+
+    async def once(part: Part) -> None:
+        tell_plan(part, console)
+        with progress.Board(console) as board:
+            async with (
+                cluster.connect(pathlib.Path(record["kubeconfig"])) as client,
+                connected(pathlib.Path(record["driver"]["socket"])) as driver,
+            ):
+                place = demo.Place(client, driver, folders, is_exclusive=False)
+                outcome = await demo.Demo(part.plan, place, board, timeout).run()
+        tell_end(part, outcome, board, console)
+
+    await _each(plan, backend, able, hindrance, console, once)
 
 
 @contextlib.asynccontextmanager
@@ -124,7 +197,7 @@ def prefix() -> str:
     return f"bitts-demo-{os.geteuid()}-"
 
 
-async def _sweep_stale() -> None:
+async def sweep_stale() -> None:
     """Remove what demos that were killed left behind."""
     for home in await asyncio.to_thread(lambda: list(state.TEMPORARY.glob(f"{prefix()}*"))):
         folders = state.Folders(home / "state", home / "run")
@@ -151,16 +224,20 @@ async def _prove_gone(folders: state.Folders, board: progress.Board) -> None:
     board.note("verified: end: no process, socket, mount or loop device is left")
 
 
-def tell_plan(
-    plan: scenario.Scenario, omissions: list[scenario.Omission], console: Console
-) -> None:
+def tell_plan(part: Part, console: Console) -> None:
     """Say what is going to happen, and what is not, and why."""
+    plan = part.plan
     pods = f"{len(plan.pods)} pods write and read them, " if plan.pods else ""
     console.print(
-        f"bitts demo: {len(plan.claims)} claims become volumes, {pods}all goes again.",
+        f"bitts demo{_on(part)}: {len(plan.claims)} claims become volumes, {pods}all goes again.",
         style="bold",
         soft_wrap=True,
     )
+    tell_omissions(part.omissions, console)
+
+
+def tell_omissions(omissions: Iterable[scenario.Omission], console: Console) -> None:
+    """Say what is left out, and why."""
     for omission in omissions:
         console.print(
             f"left out: {', '.join(omission.what)}\n     because {omission.reason}",
@@ -170,21 +247,21 @@ def tell_plan(
         )
 
 
-def tell_end(
-    outcome: demo.Outcome,
-    board: progress.Board,
-    omissions: list[scenario.Omission],
-    console: Console,
-) -> None:
+def tell_end(part: Part, outcome: demo.Outcome, board: progress.Board, console: Console) -> None:
     """Print the timings and the one sentence that sums it up."""
     console.print()
     console.print(progress.timings(board.phases))
     data = f", {outcome.pods} pods wrote and read them, the bytes are right" if outcome.pods else ""
-    left_out = sum(len(omission.what) for omission in omissions)
+    left_out = sum(len(omission.what) for omission in part.omissions)
     partly = f" ({left_out} steps were left out, see above)" if left_out else ""
     console.print(
-        f"\nOK: {outcome.claims} claims became volumes{data}, and nothing is left.{partly}",
+        f"\nOK: {outcome.claims} claims became volumes{_on(part)}{data}, and nothing is left."
+        f"{partly}",
         style="bold green",
         markup=False,
         soft_wrap=True,
     )
+
+
+def _on(part: Part) -> str:
+    return f" on {part.backend}" if part.backend else ""

@@ -5,7 +5,7 @@ Pods that carry the annotation ``bitts.dev/data`` with the same value leave a ch
 same data as their termination message; the demo compares them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,8 +34,9 @@ class Manifest:
 class Abilities:
     """What this machine allows.
 
-    ``mounts``: mounting and new mount namespaces; ``filesystems``: those that image files can
-    be given (empty where there are no loop devices); ``hindrance`` says why something is missing.
+    ``mounts``: mounting and new mount namespaces; ``filesystems``: those that files can be given
+    and mounted (none where there are no loop devices); ``hindrance`` says why something is
+    missing.
     """
 
     mounts: bool
@@ -45,7 +46,16 @@ class Abilities:
     @property
     def images(self) -> bool:
         """Whether the driver can offer its image backend."""
-        return bool(self.filesystems)
+        return bool(self.filesystems - {"btrfs"})
+
+    def hindrance_of(self, backend: str) -> str:
+        """Say why the driver cannot offer a backend here; empty where it can."""
+        if backend == "image" and not self.images:
+            return f"the image backend needs loop devices and mounts: {self.hindrance}"
+        if backend == "btrfs" and "btrfs" not in self.filesystems:
+            lacking = "the kernel has none, or mkfs.btrfs is missing (package btrfs-progs)"
+            return f"the btrfs backend needs a btrfs: {self.hindrance or lacking}"
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,16 +127,30 @@ def _manifest(document: Any, where: str) -> Manifest:
 def restrict(scenario: Scenario, abilities: Abilities) -> tuple[Scenario, list[Omission]]:
     """Return what can be done here, and what is left out for which reason."""
     classes = {manifest.name: manifest.body for manifest in scenario.of_kind("StorageClass")}
+    return leave_out(
+        scenario,
+        lambda claim: _claim_hindrance(claim, classes, abilities),
+        "" if abilities.mounts else f"pods need mounts and namespaces: {abilities.hindrance}",
+    )
+
+
+def leave_out(
+    scenario: Scenario, hindrance: Callable[[Manifest], str], pods: str = ""
+) -> tuple[Scenario, list[Omission]]:
+    """Return a scenario without the claims that have a hindrance, and without their pods.
+
+    ``pods`` is what hinders every pod, if anything does.
+    """
     reasons: dict[str, list[str]] = {}
     dropped_claims = set()
     for claim in scenario.claims:
-        reason = _claim_hindrance(claim, classes, abilities)
+        reason = hindrance(claim)
         if reason:
             dropped_claims.add((claim.namespace, claim.name))
             reasons.setdefault(reason, []).append(f"claim {claim.name}")
     dropped_pods = set()
     for pod in scenario.pods:
-        reason = _pod_hindrance(pod, dropped_claims, abilities)
+        reason = pods or _missing_claim(pod, dropped_claims)
         if reason:
             dropped_pods.add((pod.namespace, pod.name))
             reasons.setdefault(reason, []).append(f"pod {pod.name}")
@@ -171,10 +195,11 @@ def _claim_hindrance(
 ) -> str:
     storage_class = classes.get(claim.body.get("spec", {}).get("storageClassName", ""), {})
     parameters = storage_class.get("parameters") or {}
-    if parameters.get("backend") == "image":
+    backend = parameters.get("backend", "")
+    if hindrance := abilities.hindrance_of(backend):
+        return hindrance
+    if backend == "image":
         wanted = parameters.get(FILESYSTEM_PARAMETER, "ext4")
-        if not abilities.images:
-            return f"the image backend needs loop devices and mounts: {abilities.hindrance}"
         if wanted not in abilities.filesystems:
             return f"mkfs.{wanted} is missing: install the packages of debian-packages.txt"
     if storage_class.get("volumeBindingMode") == "WaitForFirstConsumer" and not abilities.mounts:
@@ -184,12 +209,8 @@ def _claim_hindrance(
     return ""
 
 
-def _pod_hindrance(
-    pod: Manifest, dropped_claims: Iterable[tuple[str, str]], abilities: Abilities
-) -> str:
-    if not abilities.mounts:
-        return f"pods need mounts and namespaces: {abilities.hindrance}"
-    missing = [name for name in claims_of(pod) if (pod.namespace, name) in dropped_claims]
+def _missing_claim(pod: Manifest, dropped: Iterable[tuple[str, str]]) -> str:
+    missing = [name for name in claims_of(pod) if (pod.namespace, name) in dropped]
     return f"claim {missing[0]} is left out" if missing else ""
 
 

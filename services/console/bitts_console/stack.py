@@ -16,6 +16,9 @@ from bitts_console.state import Folders
 DRIVER_NAME = "local.csi.bitts.dev"
 FIRST_NODE = "node-1"
 
+BTRFS_SIZE = "16Gi"
+"""Size of the btrfs that the driver makes in a sparse file where the state folder is on none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -148,6 +151,7 @@ def clear_cluster(folders: Folders) -> tuple[str, ...]:
 def _driver(options: Options, folders: Folders) -> Spec:
     root = folders.node_root(FIRST_NODE)
     path = driver_socket(folders)
+    own_btrfs = (f"--btrfs-size={BTRFS_SIZE}",) if "btrfs" in options.backends else ()
     arguments = (
         f"--endpoint=unix://{path}",
         f"--driver-name={DRIVER_NAME}",
@@ -155,6 +159,7 @@ def _driver(options: Options, folders: Folders) -> Spec:
         f"--state-dir={folders.volumes}",
         f"--backends={','.join(options.backends)}",
         f"--default-backend={options.backends[0]}",
+        *own_btrfs,
         f"--registration-dir={root / 'plugins_registry'}",
         f"--kubelet-registration-path={path}",
         f"--capacity={options.capacity}",

@@ -29,10 +29,11 @@ class UsageError(Exception):
 def backends(default: str, abilities: scenario.Abilities) -> tuple[str, ...]:
     """Return the backends that the driver offers here, the default one first.
 
+    btrfs is among them only when it is chosen, as the driver makes a file system for it then.
     Raises UsageError when the chosen default cannot work on this machine.
     """
-    if default == "image" and not abilities.images:
-        raise UsageError(f"--backend image needs loop devices and mounts: {abilities.hindrance}")
+    if hindrance := abilities.hindrance_of(default):
+        raise UsageError(f"--backend {default}: {hindrance}")
     possible = ["directory", *(["image"] if abilities.images else [])]
     return (default, *(name for name in possible if name != default))
 

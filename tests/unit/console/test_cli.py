@@ -79,4 +79,7 @@ def test_image_backend_without_rights_says_why(tmp_path: pathlib.Path) -> None:
         check=False,
     )
     assert answer.returncode == 1
-    assert "--backend image needs loop devices and mounts: run it as root" in answer.stderr
+    assert (
+        "--backend image: the image backend needs loop devices and mounts: run it as root"
+        in answer.stderr
+    )

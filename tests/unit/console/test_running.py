@@ -85,6 +85,8 @@ async def test_down_removes_the_folders_of_a_stack_that_is_gone(folders: state.F
         pytest.param("directory", {"ext4"}, ("directory", "image"), id="both"),
         pytest.param("image", {"ext4"}, ("image", "directory"), id="image-first"),
         pytest.param("directory", set(), ("directory",), id="without-loop-devices"),
+        pytest.param("directory", {"btrfs"}, ("directory",), id="btrfs-not-asked-for"),
+        pytest.param("btrfs", {"ext4", "btrfs"}, ("btrfs", "directory", "image"), id="btrfs"),
     ],
 )
 def test_offered_backends(default: str, filesystems: set[str], expected: tuple[str, ...]) -> None:
@@ -94,8 +96,9 @@ def test_offered_backends(default: str, filesystems: set[str], expected: tuple[s
 
 def test_an_impossible_backend_says_why() -> None:
     able = Abilities(mounts=False, filesystems=frozenset(), hindrance="run it as root")
-    with pytest.raises(up.UsageError, match=r"--backend image.*run it as root"):
-        up.backends("image", able)
+    for name in ("image", "btrfs"):
+        with pytest.raises(up.UsageError, match=rf"--backend {name}.*run it as root"):
+            up.backends(name, able)
 
 
 async def unexpected(stack_running: running.Running) -> None:
