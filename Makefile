@@ -22,7 +22,7 @@ $(STAMP): requirements-dev.txt constraints.txt debian-packages.txt scripts/debia
 	@touch $@
 
 demo: $(STAMP) ## claims become volumes, pods write and read them, all goes again
-	@$(BIN)/bitts demo
+	@$(BIN)/bitts demo $(ARGS)
 
 test: $(STAMP) ## every test; the service tests also on Kubernetes itself. ARGS chooses some
 	@$(BIN)/python -m pytest $(ARGS)
