@@ -50,8 +50,8 @@ generate: ## compile libs/proto into the generated packages
 	@$(VENV)-generate/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-generate.txt
 	@$(VENV)-generate/bin/python scripts/generate.py
 
-bench: $(STAMP) ## a benchmark: make bench NAME=provision [ARGS=--peer]
-	@PYTHONPATH=tests $(BIN)/python -m bench.$(or $(NAME),provision) $(ARGS)
+bench: $(STAMP) ## a benchmark: make bench NAME=provision [CLUSTER=kubernetes] [ARGS=--peer]
+	@PYTHONPATH=tests $(BIN)/python -m bench.$(or $(NAME),provision) $(if $(CLUSTER),--cluster=$(CLUSTER)) $(ARGS)
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) $(VENV)-generate .mypy_cache .ruff_cache .pytest_cache .hypothesis

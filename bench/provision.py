@@ -1,8 +1,9 @@
 """Provision and delete bursts: speed, API writes per claim, memory and start-up time.
 
 Ours and, with ``--peer``, upstream's csi-provisioner run one after the other on the same kind
-of embedded cluster and against the same driver, in one run. The sidecar is pinned to one core
-and all the rest to the other, so that the figures are those of one core.
+of cluster and against the same driver, in one run. The sidecar is pinned to one core, so that
+the figures are those of one core; an embedded cluster and the rest have the first one. On
+Kubernetes the writes of every program are counted, from the audit log.
 """
 
 import argparse
@@ -39,6 +40,7 @@ class Case:
     latency: str
     limits: str
     flags: tuple[str, ...]
+    cluster: str = "embedded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class Result:
     rss: float
     anonymous: float
     rss_after: float
+    writers: Counter[str]
 
     @property
     def figures(self) -> dict[str, object]:
@@ -94,7 +97,8 @@ async def sidecar(place: stack.Stack, case: Case) -> AsyncIterator[processes.Pro
 async def measure(case: Case) -> Result:
     """Run one case on a fresh cluster."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        async with stack.running(pathlib.Path(folder), latency=case.latency) as place:
+        running = stack.running(pathlib.Path(folder), latency=case.latency, kind=case.cluster)
+        async with running as place:
             await place.cluster.clear_requests()
             started = time.monotonic()
             async with sidecar(place, case) as process:
@@ -109,6 +113,7 @@ async def measure(case: Case) -> Result:
                 await place.until_bound(case.claims, BURST_DEADLINE)
                 await asyncio.sleep(SETTLE)
                 writes = await place.write_counts(PROGRAM)
+                writers = await place.writers()
                 await place.cluster.clear_requests()
                 delete_seconds = await place.delete_claims(case.claims, BURST_DEADLINE)
                 await asyncio.sleep(SETTLE)
@@ -125,6 +130,7 @@ async def measure(case: Case) -> Result:
         rss,
         anonymous,
         rss_after,
+        writers,
     )
 
 
@@ -138,13 +144,14 @@ def cases(options: argparse.Namespace) -> list[Case]:
         # Upstream has no "no limit" but a negative QPS; its defaults are the "5/10" line.
         unlimited = () if who == "bitts" else ("--kube-api-qps=-1",)
         found += [
-            Case(who, binary, options.claims, latency, "none", unlimited)
+            Case(who, binary, options.claims, latency, "none", unlimited, options.cluster)
             for latency in options.latency
         ]
         for qps in options.qps:
             flags = (f"--kube-api-qps={qps}", f"--kube-api-burst={2 * qps}")
             claims = min(options.claims, 30 * qps)
-            found.append(Case(who, binary, claims, options.latency[-1], f"{qps}/{2 * qps}", flags))
+            limits, latency = f"{qps}/{2 * qps}", options.latency[-1]
+            found.append(Case(who, binary, claims, latency, limits, flags, options.cluster))
     return found
 
 
@@ -164,12 +171,18 @@ def row(result: Result) -> dict[str, object]:
     case = result.case
     writes = ", ".join(f"{name} {count}" for name, count in result.writes.most_common(4))
     named = {"program": case.who, "latency": case.latency, "limits": case.limits}
-    return {**named, "claims": case.claims, **result.figures, "writes": writes}
+    told = {**named, "claims": case.claims, **result.figures, "writes": writes}
+    if case.cluster == "kubernetes":
+        told["writes_by"] = ", ".join(
+            f"{name} {count / case.claims:.2f}" for name, count in result.writers.most_common()
+        )
+    return told
 
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="make bench NAME=provision", description=__doc__)
+    parser.add_argument("--cluster", choices=["embedded", "kubernetes"], default="embedded")
     parser.add_argument("--claims", type=int, default=1000)
     parser.add_argument("--latency", nargs="*", default=["0", "50ms"])
     parser.add_argument("--qps", type=int, nargs="*", default=[20])
@@ -186,7 +199,8 @@ async def main() -> None:
     for case in cases(options):
         results.append(await measure(case))
         print(f"{case.who}, latency {case.latency}, limits {case.limits}: done", flush=True)
-    measuring.print_result("csi-provisioner", [row(result) for result in results])
+    title = f"csi-provisioner, {options.cluster} cluster"
+    measuring.print_result(title, [row(result) for result in results])
     ours = [r for r in results if r.case.who == "bitts" and r.case.limits == "none"][-1]
     compared = ratios(results)
     measuring.print_summary({**ours.figures, **({"ratio": compared} if compared else {})})

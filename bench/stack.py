@@ -1,4 +1,4 @@
-"""What a benchmark runs on: an embedded cluster, a driver, and one registered node.
+"""What a benchmark runs on: a cluster of either kind, a driver, and one registered node.
 
 The node is just its Node and CSINode objects: provisioning needs no kubelet.
 """
@@ -14,8 +14,8 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from support import audit, processes, servers, waiting
 from support import cluster as clusters
-from support import processes, servers, waiting
 
 NODE = "bench-node"
 CLASS = "bench"
@@ -38,6 +38,17 @@ class Stack:
         for row in await self.cluster.requests(program):
             if row.verb in WRITES:
                 found[f"{row.verb} {row.resource}"] += row.count
+        return found
+
+    async def writers(self) -> Counter[str]:
+        """Return how many writes each program made since the counters were cleared.
+
+        Without the benchmark's own. The embedded cluster's controllers make none by HTTP.
+        """
+        found: Counter[str] = Counter()
+        for row in await self.cluster.requests():
+            if row.verb in WRITES and servers.USER_AGENT not in row.user_agent:
+                found[audit.program(row.user_agent)] += row.count
         return found
 
     async def until_watching(self, program: str, timeout: float) -> None:
@@ -119,11 +130,16 @@ class Stack:
 
 
 @contextlib.asynccontextmanager
-async def running(folder: pathlib.Path, *, latency: str) -> AsyncIterator[Stack]:
-    """Start everything but the sidecar, all on the first core."""
-    os.sched_setaffinity(0, {min(CORES)})
+async def running(
+    folder: pathlib.Path, *, latency: str, kind: str = "embedded"
+) -> AsyncIterator[Stack]:
+    """Start everything but the sidecar, all on the first core.
+
+    Kubernetes needs more than one to be a match for a sidecar, so it has all of them.
+    """
+    os.sched_setaffinity(0, CORES if kind == "kubernetes" else {min(CORES)})
     spawner = processes.Processes(folder / "logs")
-    server = servers.Server(spawner, clusters.short_directory() / "c")
+    server = servers.Server(spawner, clusters.short_directory() / "c", kind=kind)
     await server.start()
     try:
         async with clusters.Cluster(server, processes.Processes(folder / "own")) as cluster:

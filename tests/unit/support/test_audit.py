@@ -6,10 +6,19 @@ import pathlib
 from support import audit
 
 
-def line(verb: str, resource: str, *, group: str = "", code: int = 200, name: str = "a") -> str:
+def line(
+    verb: str,
+    resource: str,
+    *,
+    group: str = "",
+    code: int = 200,
+    name: str = "a",
+    stage: str = "ResponseComplete",
+) -> str:
     reference = {"resource": resource, "name": name} | ({"apiGroup": group} if group else {})
     event = {
         "verb": verb,
+        "stage": stage,
         "userAgent": "csi-provisioner/1",
         "objectRef": reference,
         "responseStatus": {"code": code},
@@ -48,3 +57,23 @@ def test_a_line_that_is_still_being_written_waits(tmp_path: pathlib.Path) -> Non
     log = audit.AuditLog(path)
     assert not log.has("fence")
     assert len(log.counters()) == 1
+
+
+def test_a_watch_counts_when_it_begins_and_not_again_when_it_ends(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "audit.log"
+    path.write_text(line("watch", "pods", stage="ResponseStarted"))
+    log = audit.AuditLog(path)
+    begun = log.counters()
+    assert [(one.verb, one.count) for one in begun] == [("watch", 1)]
+    with path.open("a") as handle:
+        handle.write(line("watch", "pods"))
+    assert log.counters() == begun
+
+
+def test_controllers_of_one_program_are_told_apart() -> None:
+    binary = "kube-controller-manager/v1.37.2 (linux/amd64) kubernetes/abc"
+    account = "system:serviceaccount:kube-system:persistent-volume-binder"
+    assert audit.program(f"{binary}/{account}") == (
+        "kube-controller-manager (persistent-volume-binder)"
+    )
+    assert audit.program(binary) == "kube-controller-manager"

@@ -15,8 +15,14 @@ omitStages: [RequestReceived]
 rules:
 - level: Metadata
   verbs: [create, update, patch, delete, deletecollection]
+- level: Metadata
+  verbs: [watch]
+  resources:
+  - {group: "", resources: [persistentvolumeclaims, persistentvolumes]}
+  - {group: storage.k8s.io, resources: [storageclasses, volumeattachments]}
 - level: None
 """
+"""Every write; and the watches by which one sees that a storage controller has started."""
 
 AUDIT_MEGABYTES = 4000
 """Size at which the audit log is put aside; never within a test run."""
