@@ -1,4 +1,4 @@
-"""Addresses of unix sockets as Kubernetes components write them."""
+"""Addresses as Kubernetes components write them: of unix sockets, and of hosts with a port."""
 
 MAXIMUM_PATH = 107
 """Bytes in a unix socket's path: Linux has 108 with the final zero (unix(7))."""
@@ -30,3 +30,23 @@ def check_length(path: str) -> None:
     if size > MAXIMUM_PATH:
         text = f"socket path {path!r} has {size} bytes, Linux allows {MAXIMUM_PATH}"
         raise ValueError(f"{text}: use a shorter folder name")
+
+
+def host_port(host: str, port: int) -> str:
+    """Return ``host:port``, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def split_host_port(address: str) -> tuple[str, int]:
+    """Return host and port of ``host:port`` or ``[ipv6]:port``; the host may be empty.
+
+    Raises ValueError that quotes the address and says what is accepted.
+    """
+    host, colon, port = address.rpartition(":")
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    if is_bracketed:
+        host = host[1:-1]
+    is_number = port.isascii() and port.isdecimal() and int(port) < 1 << 16
+    if not colon or not is_number or (":" in host) is not is_bracketed:
+        raise ValueError(f"address {address!r}: write host:port, or [address]:port for IPv6")
+    return host, int(port)

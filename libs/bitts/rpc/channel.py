@@ -1,4 +1,4 @@
-"""The client's side: calls to one server on a unix socket, with every failure an RpcError.
+"""The client's side: calls to one server, with every failure an RpcError.
 
 - Each call has a deadline, and fails at once while there is no connection (gRPC's default).
 - The end of the connection is noticed when it happens, also while idle, and told to
@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import grpclib.protocol
 
-from bitts.rpc import addresses, calls, codes, exchange, http2, stubs, wire
+from bitts.rpc import calls, codes, endpoints, exchange, http2, stubs, wire
 
 ReplyT = TypeVar("ReplyT", bound=stubs.Message)
 
@@ -48,7 +48,7 @@ class _Handler(grpclib.protocol.AbstractHandler):
 
 
 class Channel:
-    """Calls to the server at ``address`` (``/path`` or ``unix:///path``).
+    """Calls to the server at ``address`` (``/path``, ``unix:///path``, or another endpoint).
 
     ``observers`` are told of each call. ``on_lost`` gets a text when an established connection
     ends without ``close``; it must not block. ``receive_limit`` is in bytes; a larger answer is
@@ -57,7 +57,7 @@ class Channel:
 
     def __init__(
         self,
-        address: str,
+        address: str | endpoints.Endpoint,
         *,
         observers: Sequence[calls.Observer] = (),
         on_lost: Callable[[str], None] | None = None,
@@ -65,7 +65,10 @@ class Channel:
         receive_limit: int = http2.RECEIVE_LIMIT,
         user_agent: str = "bitts",
     ) -> None:
-        self.path = addresses.socket_path(address)
+        self._endpoint: endpoints.Endpoint = (
+            endpoints.UnixEndpoint(address) if isinstance(address, str) else address
+        )
+        self.path = self._endpoint.text
         self._observers = tuple(observers)
         self._on_lost = on_lost
         self._reconnect = reconnect
@@ -229,14 +232,16 @@ class Channel:
         link: http2.Link | None = None
 
         def made() -> http2.Link:
-            return http2.Link(_Handler(lambda: self._ended(link)), is_client=True)
+            nonlocal link
+            link = http2.Link(_Handler(lambda: self._ended(link)), is_client=True)
+            return link
 
-        loop = asyncio.get_running_loop()
         try:
-            _, link = await loop.create_unix_connection(made, self.path)
+            await self._endpoint.connect(made)
         except OSError as error:
             text = f"cannot connect to {self.path}: {error.strerror or error}"
             raise codes.RpcError(codes.Code.UNAVAILABLE, text) from error
+        assert link is not None
         try:
             await link.ready.wait()
             if self._refusal or not link.is_open:

@@ -1,6 +1,6 @@
-"""The server's side: services on a unix socket.
+"""The server's side: services on a unix socket, or at a port behind mutual TLS.
 
-- The socket appears complete (bound under a hidden name, given its mode, then renamed), takes
+- A socket's file appears complete (bound under a hidden name, given its mode, then renamed), takes
   the place of a dead process's socket, and goes with the server.
 - A handler raises RpcError to choose a status. Any other exception is INTERNAL for the client,
   without its text, which may hold a secret; the log gets the trace, scrubbed of the request's
@@ -22,12 +22,11 @@ import h2.errors
 import h2.exceptions
 
 from bitts.core import logs
-from bitts.rpc import codes, http2, services, sockets, stubs, wire
+from bitts.rpc import codes, http2, listeners, services, stubs, wire
 
 Scrub = Callable[[stubs.Message, str], str]
 """Takes a request and a text; returns the text without the request's secrets."""
 
-_BACKLOG = 128
 _LAST_WAIT = 2.0
 _log = logs.get("rpc")
 
@@ -62,7 +61,7 @@ def current() -> Incoming:
 
 
 class Server:
-    """Serves ``services`` at ``socket_path``, a file with permission bits ``mode``.
+    """Serves ``services`` at ``place``: a socket file with permission bits ``mode``, or a listener.
 
     ``lookup`` finds methods beyond those of the services. ``receive_limit`` is in bytes; a
     larger request is RESOURCE_EXHAUSTED. Raises ValueError if the path is too long.
@@ -71,7 +70,7 @@ class Server:
     def __init__(
         self,
         served: Iterable[services.Service],
-        socket_path: str,
+        place: str | listeners.Listener,
         *,
         mode: int = 0o600,
         scrub: Scrub = lambda request, text: text,
@@ -79,32 +78,26 @@ class Server:
         receive_limit: int = http2.RECEIVE_LIMIT,
     ) -> None:
         self._methods = {m.name: m for service in served for m in service.rpc_methods()}
-        self._socket = sockets.ListeningSocket(socket_path, mode)
+        self._place: listeners.Listener = (
+            listeners.UnixListener(place, mode) if isinstance(place, str) else place
+        )
         self.scrub = scrub
         self._lookup = lookup
         self.receive_limit = receive_limit
-        self._listener: asyncio.Server | None = None
+        self._has_started = False
         self.connections: set[_Connection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self.is_stopping = False
 
     @property
     def socket_path(self) -> str:
-        """Where the server listens."""
-        return self._socket.path
+        """Where the server listens: a path, or host and port."""
+        return self._place.text
 
     async def start(self) -> None:
         """Listen. Raises OSError: a file in the way, a folder missing, another server alive."""
-        opened = await asyncio.to_thread(self._socket.open)
-        loop = asyncio.get_running_loop()
-        self._listener = await loop.create_unix_server(
-            self._accepted, sock=opened, backlog=_BACKLOG
-        )
-        try:
-            await asyncio.to_thread(self._socket.publish)
-        except BaseException:
-            await self.stop(grace=0.0)
-            raise
+        await self._place.start(self._accepted)
+        self._has_started = True
 
     async def stop(self, grace: float = 5.0) -> None:
         """Take no more calls, wait up to ``grace`` seconds for those in flight, cancel the rest.
@@ -112,10 +105,9 @@ class Server:
         The socket file goes first. May be called again, and without ``start``.
         """
         self.is_stopping = True
-        if self._listener is None:
+        if not self._has_started:
             return
-        await asyncio.to_thread(self._socket.remove)
-        self._listener.close()
+        await self._place.withdraw()
         if self.tasks:
             await asyncio.wait(set(self.tasks), timeout=grace)
         left = set(self.tasks)
@@ -125,11 +117,11 @@ class Server:
             await asyncio.wait(left, timeout=_LAST_WAIT)
         for connection in set(self.connections):
             connection.link.end(goodbye=True)
-        self._listener = None
+        self._has_started = False
 
     async def is_in_place(self) -> bool:
         """Whether the socket's file is still there and ours: somebody may have removed it."""
-        return await asyncio.to_thread(self._socket.is_in_place)
+        return await self._place.is_in_place()
 
     def method(self, name: str) -> services.Method | None:
         """Return the method of a full name, if it is served."""
