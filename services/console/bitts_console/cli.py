@@ -127,8 +127,14 @@ def demo(
     timeout: Annotated[
         float, typer.Option(min=0.1, help="Seconds to wait at most for each step.")
     ] = 60.0,
+    network: Annotated[
+        bool, typer.Option("--network", help="Containers on a network instead; needs root.")
+    ] = False,
 ) -> None:
     """Claims become volumes, pods write and read them, all goes again; every step is checked."""
     from bitts_console import commands  # heavy: loaded by the command, not by --help
 
+    if network:
+        commands.network_demo()
+        return
     commands.demo(directory, use=use, manifests=manifests, backend=backend or "", timeout=timeout)

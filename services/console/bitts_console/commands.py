@@ -27,6 +27,8 @@ from bitts_console import (
 )
 from bitts_console import demo as demonstration
 from bitts_console import up as ups
+from bitts_console.network import demo as networks
+from bitts_console.network import node, traffic
 
 EXPECTED = (
     ups.UsageError,
@@ -37,6 +39,9 @@ EXPECTED = (
     leftovers.LeftoverError,
     demonstration.DemoError,
     follow.FollowError,
+    networks.NetworkDemoError,
+    node.NodeError,
+    traffic.TrafficError,
     config.ConfigError,
     errors.ApiError,
     codes.RpcError,
@@ -89,6 +94,12 @@ def demo(
             run(demo_run.on_running_stack(plan, folders, console, timeout, backend=backend))
         else:
             run(demo_run.on_own_stack(plan, console, timeout, backend=backend))
+
+
+def network_demo() -> None:
+    """``bitts demo --network``."""
+    with explained():
+        run(networks.run(Console(highlight=False)))
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:

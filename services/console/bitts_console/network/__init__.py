@@ -1,0 +1,1 @@
+"""``bitts demo --network``: two containers on a network that ``cni-daemon`` makes."""
