@@ -15,6 +15,8 @@ NO_DAD = 0x02
 TENTATIVE = 0x40
 DAD_FAILED = 0x08
 PERMANENT = 0x80
+GLOBAL = 0
+"""The scope of addresses that are good everywhere."""
 
 _INFO = struct.Struct("=BBBBi")
 _ADDRESS, _LOCAL, _FLAGS = 1, 2, 8
@@ -33,9 +35,15 @@ class Address:
     flags: int = 0
 
 
-def add(index: int, interface: IpInterface, *, skips_dad: bool = False) -> Message:
-    """Give a link an address; ``skips_dad`` makes an IPv6 address usable at once."""
-    return Message(NEW, wire.CREATE | wire.EXCLUSIVE, _body(index, interface, skips_dad))
+def add(
+    index: int, interface: IpInterface, *, skips_dad: bool = False, exclusive: bool = True
+) -> Message:
+    """Give a link an address; ``skips_dad`` makes an IPv6 address usable at once.
+
+    One that it has already is an error (``exclusive``) or stays.
+    """
+    flags = wire.CREATE | (wire.EXCLUSIVE if exclusive else wire.REPLACE)
+    return Message(NEW, flags, _body(index, interface, skips_dad))
 
 
 def remove(index: int, interface: IpInterface) -> Message:

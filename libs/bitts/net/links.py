@@ -22,12 +22,16 @@ _INFO = struct.Struct("=BxHiII")
 _BRIDGE_FAMILY = 7
 _MAC, _NAME, _MTU, _LINK, _MASTER, _PROTINFO = 1, 3, 4, 5, 10, 12
 _OPERSTATE, _LINKINFO, _ALIAS, _GROUP, _NETNS_FD, _LINK_NETNS = 16, 18, 20, 27, 28, 37
+_NEW_INDEX = 49
 _TXQLEN = 13
 _AF_SPEC = 26
 _EXTENSIONS, _WITHOUT_COUNTERS = 29, 8
 _PORT_HAIRPIN, _PORT_ISOLATED = 4, 33
 _BRIDGE_VLAN_FILTERING = 7
-_MACVLAN_MODE = 1
+_SETTING = 1
+_SETTINGS = {"vlan": wire.u16, "ipvlan": wire.u16, "macvlan": wire.u32, "vrf": wire.u32}
+"""Kinds whose first attribute says what matters: number of the VLAN, mode, routing table."""
+
 _VLAN_INFO = 2
 _VLAN_PVID, _VLAN_UNTAGGED = 2, 4
 _LINKINFO_KIND, _LINKINFO_DATA, _LINKINFO_SLAVE_DATA = 1, 2, 5
@@ -37,7 +41,7 @@ _LINKINFO_KIND, _LINKINFO_DATA, _LINKINFO_SLAVE_DATA = 1, 2, 5
 class Link:
     """A link as the kernel describes it; ``peer_index`` is the other end or lower link.
 
-    ``mode`` is a macvlan's.
+    ``setting`` is a VLAN's number, a macvlan's or ipvlan's mode, a VRF's routing table.
     """
 
     index: int
@@ -55,7 +59,7 @@ class Link:
     is_isolated: bool = False
     filters_vlans: bool = False
     queue_length: int | None = None
-    mode: int = 0
+    setting: int = 0
 
     @property
     def is_up(self) -> bool:
@@ -79,7 +83,10 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What to change on a link; None leaves it alone. ``flags`` are set, ``cleared`` unset."""
+    """What to change on a link; None leaves it alone. ``flags`` are set, ``cleared`` unset.
+
+    A link that moves to the namespace ``netns_fd`` may be given an index there (Linux 5.13).
+    """
 
     flags: int = 0
     cleared: int = 0
@@ -90,6 +97,7 @@ class Change:
     alias: str | None = None
     txqlen: int | None = None
     netns_fd: int | None = None
+    new_index: int | None = None
 
 
 def mac_bytes(mac: str) -> bytes:
@@ -150,6 +158,11 @@ def create(
     return Message(NEW, wire.CREATE | wire.EXCLUSIVE, body)
 
 
+def kind_data(kind: str, setting: int) -> bytes:
+    """Return the attributes of a kind: see ``Link.setting``."""
+    return _SETTINGS[kind](_SETTING, setting)
+
+
 def bridge(name: str, *, mac: str, mtu: int = 0, filters_vlans: bool = False) -> Message:
     """Make a bridge, up from the start, with a MAC address that stays."""
     data = wire.u8(_BRIDGE_VLAN_FILTERING, 1) if filters_vlans else b""
@@ -174,7 +187,7 @@ def _attributes(wanted: Change) -> bytes:
         parts.append(wire.attribute(_ALIAS, wanted.alias.encode()))
     numbers = (
         (_MTU, wanted.mtu), (_MASTER, wanted.master), (_TXQLEN, wanted.txqlen),
-        (_NETNS_FD, wanted.netns_fd),
+        (_NETNS_FD, wanted.netns_fd), (_NEW_INDEX, wanted.new_index),
     )  # fmt: skip
     parts += [wire.u32(kind, value) for kind, value in numbers if value is not None]
     return b"".join(parts)
@@ -241,6 +254,6 @@ def decode(reply: Reply) -> Link:
         queue_length=wire.number(found[_TXQLEN]) if _TXQLEN in found else None,
         is_hairpin=bool(wire.number(port_settings.get(_PORT_HAIRPIN))),
         is_isolated=bool(wire.number(port_settings.get(_PORT_ISOLATED))),
-        mode=wire.number(own.get(_MACVLAN_MODE)) if kind == "macvlan" else 0,
+        setting=wire.number(own.get(_SETTING)) if kind in _SETTINGS else 0,
         filters_vlans=kind == "bridge" and bool(wire.number(own.get(_BRIDGE_VLAN_FILTERING))),
     )

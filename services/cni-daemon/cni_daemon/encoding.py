@@ -6,8 +6,8 @@ from typing import assert_never
 from bitts.net import addresses, links, nftables, routes, rules, tc
 from bitts.net.wire import Message
 
+from cni_daemon import devices, routing, traffic
 from cni_daemon import operations as op
-from cni_daemon import routing, traffic
 from cni_daemon.model import Place
 
 ROUTE_OPERATIONS = (
@@ -58,8 +58,8 @@ def route_message(operation: RouteOperation, netns_fd: int) -> Message:  # noqa:
             return links.port(index, hairpin=hairpin, isolated=isolated)
         case op.SetPortVlan(index, vlan, is_pvid, remove):
             return links.port_vlan(index, vlan, is_pvid=is_pvid, remove=remove)
-        case op.AddAddress(_, index, interface, skips_dad):
-            return addresses.add(index, interface, skips_dad=skips_dad)
+        case op.AddAddress(_, index, interface, skips_dad, is_shared):
+            return addresses.add(index, interface, skips_dad=skips_dad, exclusive=not is_shared)
         case op.RemoveAddress(_, index, interface):
             return addresses.remove(index, interface)
         case op.AddRoute(_, route, _):
@@ -142,5 +142,13 @@ def describe(operation: op.Operation) -> str:  # noqa: C901 - a table
             return f"unable to enable route_localnet toward {address}"
         case op.RunDelegate(type=kind):
             return f"running plugin {kind}"
+        case devices.MakeTap(name=name):
+            return f"failed to create tap {name}"
+        case devices.HandOver(name=name):
+            return f"failed to move link {name}"
+        case devices.HandBack(ifname=name):
+            return f"giving back {name}"
+        case devices.RemoveIdleVrf(name):
+            return f"removing VRF {name}"
         case _:
             return type(operation).__name__

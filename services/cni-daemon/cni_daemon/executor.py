@@ -19,7 +19,7 @@ from bitts.net.errors import NamespaceError, NetlinkError
 from bitts.net.nftables import Element
 from bitts.net.sockets import Socket
 
-from cni_daemon import delegates, encoding, routing, scene, traffic
+from cni_daemon import delegates, devices, encoding, handing, routing, scene, traffic
 from cni_daemon import operations as op
 from cni_daemon.encoding import ElementOperation, RouteOperation
 from cni_daemon.faults import Reached
@@ -134,6 +134,13 @@ class Executor:
                 _forget(services)
             case traffic.AllowLoopbackSources(address):
                 _allow_loopback_sources(address, where)
+            case (
+                devices.MakeTap()
+                | devices.HandOver()
+                | devices.HandBack()
+                | devices.RemoveIdleVrf()
+            ):
+                handing.act(operation, where)
             case _:
                 raise TypeError(f"nobody carries out {operation!r}")
 

@@ -114,7 +114,7 @@ class Look:
 
     ``elements`` are sets and maps, each with the key of an element that may be there;
     ``host_disciplines`` names links (among ``host``) whose queueing disciplines matter;
-    ``files`` are texts to read, small ones.
+    ``files`` are texts to read, small ones; ``paths`` are patterns of files to look for.
     """
 
     host: tuple[str, ...] = ()
@@ -125,9 +125,11 @@ class Look:
     has_pod_rules: bool = False
     has_host_routes: bool = False
     has_host_links: bool = False
+    has_pod_links: bool = False
     elements: tuple[tuple[Container, bytes], ...] = ()
     host_disciplines: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +161,7 @@ class Observed:
     settled: frozenset[str] = frozenset()
     elements: Mapping[tuple[Container, bytes], Element] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
+    paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def with_planned(self, planned: Mapping[Place, tuple[Link, ...]]) -> "Observed":
         """Add links that earlier plugins of the chain plan to make, as if they were there."""

@@ -1,6 +1,7 @@
 """Look at the machine for a plan: as few questions as the plugin asked for."""
 
 import contextlib
+import glob
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -27,8 +28,7 @@ def observe(look: Look, where: Scene, settled: frozenset[str]) -> Observed:
         channel = where.route(Place.HOST)
         seen = _links(channel, look.host)
         if look.has_host_links:
-            every = (links.decode(each) for each in channel.dump(links.every()))
-            seen = {**{each.name: each for each in every}, **seen}
+            seen = {**_every_link(channel), **seen}
         host = View(seen, _addresses(channel, seen, look.host), _settings(look.host_settings))
         wanted = [seen[name].index for name in look.host_disciplines if name in seen]
         if wanted:
@@ -38,7 +38,10 @@ def observe(look: Look, where: Scene, settled: frozenset[str]) -> Observed:
     pod = None
     if where.has_pod:
         pod = _pod(look, where)
-    return Observed(host, pod, settled, _elements(look.elements), _files(look.files))
+    found = Observed(host, pod, settled, _elements(look.elements), _files(look.files))
+    if look.paths:
+        found = replace(found, paths={each: tuple(sorted(glob.glob(each))) for each in look.paths})
+    return found
 
 
 def _files(wanted: Iterable[str]) -> dict[str, str]:
@@ -72,10 +75,13 @@ def _elements(
 
 
 def _pod(look: Look, where: Scene) -> View:
-    if not (look.pod or look.pod_settings or look.has_pod_routes or look.has_pod_rules):
+    wants_links = look.pod or look.has_pod_links
+    if not (wants_links or look.pod_settings or look.has_pod_routes or look.has_pod_rules):
         return View()
     channel = where.route(Place.POD)
     seen = _links(channel, look.pod)
+    if look.has_pod_links:
+        seen = {**_every_link(channel), **seen}
     settings: Mapping[str, str] = {}
     if look.pod_settings:
         with where.inside(Place.POD):
@@ -93,6 +99,11 @@ def _routes(channel: Socket) -> tuple[routes.Route, ...]:
 def _rules(channel: Socket) -> tuple[Rule, ...]:
     found = (rules.decode(each) for each in channel.dump(rules.every()))
     return tuple(each for each in found if each is not None)
+
+
+def _every_link(channel: Socket) -> dict[str, Link]:
+    found = (links.decode(each) for each in channel.dump(links.every()))
+    return {each.name: each for each in found}
 
 
 def _links(channel: Socket, names: Iterable[str]) -> dict[str, Link]:

@@ -17,6 +17,7 @@ from bitts.net.links import Change, End
 from bitts.net.nftables import Container, Element
 from bitts.net.routes import Route
 
+from cni_daemon.devices import HandBack, HandOver, MakeTap, RemoveIdleVrf
 from cni_daemon.routing import AddRule, RemoveRule, ReplaceRoute
 from cni_daemon.traffic import (
     AllowLoopbackSources,
@@ -109,12 +110,13 @@ class SetPortVlan:
 
 @dataclass(frozen=True, slots=True)
 class AddAddress:
-    """Give a link an address."""
+    """Give a link an address; one that it has already is an error unless ``is_shared``."""
 
     place: str
     index: int
     interface: IpInterface
     skips_dad: bool = False
+    is_shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +218,7 @@ Simple: typing.TypeAlias = (
     | ForgetFlows | AllowLoopbackSources | LayIptables
     | ShapeLink | OpenIngress | CloseIngress | RedirectIngress
     | AddRule | RemoveRule | ReplaceRoute
+    | MakeTap | HandOver | HandBack | RemoveIdleVrf
 )  # fmt: skip
 
 

@@ -5,14 +5,20 @@ from collections.abc import Mapping
 from cni_daemon.plugins import (
     bandwidth,
     bridge,
+    dummy,
     firewall,
+    host_device,
+    ipvlan,
     loopback,
     macvlan,
     portmap,
     ptp,
     route_override,
     sbr,
+    tap,
     tuning,
+    vlan,
+    vrf,
 )
 from cni_daemon.plugins.interface import AnyPlugin
 
@@ -21,13 +27,19 @@ ALL: Mapping[str, AnyPlugin] = {
     for module in (
         bandwidth,
         bridge,
+        dummy,
         firewall,
+        host_device,
+        ipvlan,
         loopback,
         macvlan,
         portmap,
         ptp,
         route_override,
         sbr,
+        tap,
         tuning,
+        vlan,
+        vrf,
     )
 }
