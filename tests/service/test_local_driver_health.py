@@ -1,0 +1,141 @@
+"""What the RPCs of CSI 1.13 tell of volumes and disks that are not well."""
+
+import asyncio
+import os
+import pathlib
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from bitts.csi import v1
+from bitts.rpc.codes import Code, RpcError
+from support import localdriver, processes
+from support.localdriver import MIB, Client, Harness, create_request
+
+TIMEOUT = localdriver.TIMEOUT
+Status = v1.VolumeHealthErrorType
+Below = v1.StorageHealthErrorType
+
+
+@pytest.fixture
+async def harness(short_dir: pathlib.Path, spawner: processes.Processes) -> AsyncIterator[Harness]:
+    made = Harness(short_dir, spawner)
+    yield made
+    if made.process is not None and made.process.alive:
+        await made.process.stop()
+
+
+async def listed(client: Client, size: int = 0) -> list[list[v1.VolumeHealth]]:
+    """Return the abnormal volumes, page by page."""
+    pages, token = [], ""
+    while True:
+        request = v1.ControllerListVolumeHealthRequest(max_entries=size, starting_token=token)
+        reply = await client.controller.controller_list_volume_health(request, timeout=TIMEOUT)
+        pages.append(reply.entries)
+        token = reply.next_token
+        if not token:
+            return pages
+
+
+def told(health: v1.VolumeHealth) -> tuple[Status, str]:
+    (only,) = health.health_statuses
+    return Status(only.status), only.reason
+
+
+async def test_every_abnormal_volume_is_listed_page_by_page_with_what_is_wrong(
+    harness: Harness,
+) -> None:
+    process = await harness.start("--backends=directory,image", "--csi=1.13")
+    async with harness.client() as client:
+        kept, gone, ill, off = [
+            (await client.create(create_request(name, parameters={"backend": backend}))).volume_id
+            for name, backend in (
+                ("kept", "directory"),
+                ("gone", "directory"),
+                ("ill", "directory"),
+                ("off", "image"),
+            )
+        ]
+    await process.stop()
+    await asyncio.to_thread(shutil.rmtree, harness.state / "directory" / gone)
+    (harness.state / "volumes" / f"{ill}.json").write_text("{")
+    await harness.start("--backends=directory", "--csi=1.13")
+    async with harness.client() as client:
+        expected = {
+            gone: (Status.DATA_LOSS, "ContentMissing"),
+            ill: (Status.INACCESSIBLE, "RecordDamaged"),
+            off: (Status.INACCESSIBLE, "BackendOff"),
+        }
+        (whole,) = await listed(client)
+        assert {one.volume_id: told(one) for one in whole} == expected
+        pages = await listed(client, 2)
+        assert [len(page) for page in pages] == [2, 1]
+        assert [one for page in pages for one in page] == whole
+        for volume_id in (gone, off, kept):
+            request = v1.ControllerGetVolumeHealthRequest(volume_id=volume_id)
+            reply = await client.controller.controller_get_volume_health(request, timeout=TIMEOUT)
+            seen = v1.NodeGetVolumeHealthRequest(volume_id=volume_id)
+            at_node = await client.node.node_get_volume_health(seen, timeout=TIMEOUT)
+            for health in (reply.volume_health, at_node.volume_health):
+                assert health is not None
+                found = told(health) if health.health_statuses else None
+                assert found == expected.get(volume_id)
+
+
+async def test_volumes_that_are_not_there_have_no_health(harness: Harness) -> None:
+    await harness.start("--csi=1.13")
+    async with harness.client() as client:
+        by_controller = client.controller.controller_get_volume_health
+        by_node = client.node.node_get_volume_health
+        cases = [
+            (by_controller(v1.ControllerGetVolumeHealthRequest(), timeout=TIMEOUT), 3),
+            (by_controller(v1.ControllerGetVolumeHealthRequest("none"), timeout=TIMEOUT), 5),
+            (by_node(v1.NodeGetVolumeHealthRequest(), timeout=TIMEOUT), 3),
+            (by_node(v1.NodeGetVolumeHealthRequest(volume_id="none"), timeout=TIMEOUT), 5),
+        ]
+        for call, code in cases:
+            with pytest.raises(RpcError) as caught:
+                await call
+            assert caught.value.code is Code(code)
+
+
+@pytest.fixture
+def small_disk(short_dir: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A disk of 64 MiB at the driver's state directory."""
+    image, state = short_dir / "disk", short_dir / "state"
+    state.mkdir()
+    with image.open("wb") as file:
+        file.truncate(64 * MIB)
+    subprocess.run(["mkfs.ext4", "-q", "-m0", image], check=True)
+    subprocess.run(["mount", "-o", "loop", image, state], check=True)
+    yield state
+    subprocess.run(["umount", state], check=True)
+
+
+@pytest.mark.root
+async def test_a_disk_that_is_nearly_full_is_degraded_storage(
+    small_disk: pathlib.Path, harness: Harness
+) -> None:
+    await harness.start("--backends=directory,image", "--csi=1.13")
+
+    async def below(client: Client) -> dict[str, Below]:
+        request = v1.NodeGetStorageHealthRequest()
+        reply = await client.node.node_get_storage_health(request, timeout=TIMEOUT)
+        return {one.reason: Below(one.status) for one in reply.backend_health}
+
+    async with harness.client() as client:
+        assert await below(client) == {}
+        await asyncio.to_thread(fill, small_disk / "filler")
+        degraded = Below.STORAGE_DEGRADED
+        assert await below(client) == {"DiskFullDirectory": degraded, "DiskFullImage": degraded}
+        (small_disk / "filler").unlink()
+        assert await below(client) == {}
+
+
+def fill(place: pathlib.Path) -> None:
+    """Take all but a hundredth of a disk."""
+    stats = os.statvfs(place.parent)
+    with place.open("wb") as file:
+        left = (stats.f_bavail - stats.f_blocks // 100) * stats.f_frsize
+        os.posix_fallocate(file.fileno(), 0, left)
