@@ -32,6 +32,9 @@ TARGETS = {
     "pluginregistration": "csi/_generated/pluginregistration.py",
     "health": "rpc/_generated/health.py",
     "introspection": "rpc/_generated/introspection.py",
+    "cri": "rpc/_generated/cri.py",
+    "ipam": "rpc/_generated/ipam.py",
+    "routes": "rpc/_generated/routes.py",
 }
 APART = {"csi": ("Identity", "csi/_generated/identity.py")}
 """Services with a module of their own, for programs that are small because they use no other."""

@@ -4,6 +4,7 @@ An ADD whose caller has gone meanwhile, or was told to try again, is undone when
 nobody has its result.
 """
 
+import time
 from collections.abc import Callable
 
 from bitts.cni import documents, errors
@@ -20,20 +21,26 @@ from cni_daemon.executor import OperationError
 from cni_daemon.operations import MakeVeth
 from cni_daemon.protocol import Frame, FrameError
 from cni_daemon.requests import Request
+from cni_daemon.tally import Event, Tally
 
 
 class Answerer:
     """Answers frames one by one; any number may be under way."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, tally: Tally) -> None:
         self._engine = engine
+        self._tally = tally
         self._log = logs.get("answering")
 
     async def answer(self, data: bytes, is_heard: Callable[[], bool]) -> bytes:
         """Return the answer to a frame; ``is_heard`` says whether the caller is still there."""
-        version = ""
+        started = time.perf_counter()
+        self._tally.in_flight += 1
+        version = plugin = command = ""
+        code = 0
         try:
             frame = protocol.decode(data)
+            plugin, command = frame.plugin, frame.environment.get("CNI_COMMAND", "")
             if requests.is_version(frame):
                 document = requests.version_document(frame.plugin)
                 return protocol.answer(0, documents.render(document, compact=True) + "\n")
@@ -42,7 +49,11 @@ class Answerer:
             output = await self._carry_out(request)
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets an error object
             failure = self._failure(error)
+            code = int(failure.code)
             return protocol.answer(1, errors.encode(failure, version))
+        finally:
+            self._tally.in_flight -= 1
+            self._tally.operation(plugin, command, code, time.perf_counter() - started)
         if request.invocation.command is Command.ADD and not is_heard():
             await self._take_back(request)
         return protocol.answer(0, output)
@@ -63,7 +74,7 @@ class Answerer:
             case Command.CHECK:
                 await self._engine.check(request)
             case Command.GC:
-                await self._engine.collect(request)
+                self._tally.event(Event.COLLECTED, await self._engine.collect(request))
             case Command.STATUS:
                 await self._engine.status(request)
             case Command.VERSION:
@@ -71,6 +82,7 @@ class Answerer:
         return ""
 
     async def _take_back(self, request: Request) -> None:
+        self._tally.event(Event.UNDONE)
         self._log.warning("Undoing an ADD, its caller has gone", attachment=str(chain.key(request)))
         try:
             await self._engine.remove(request)

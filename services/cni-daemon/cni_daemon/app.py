@@ -7,23 +7,25 @@ import itertools
 import os
 import secrets
 import sys
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-import bitts
 from bitts.core import exclusive, ledger, logs, process
 from bitts.net.monitor import LinkMonitor
-from bitts.rpc import health, introspection, server
 
-from cni_daemon import names
+from cni_daemon import faces, names, requests
 from cni_daemon.answering import Answerer
 from cni_daemon.attaching import Attacher
 from cni_daemon.engine import Engine
 from cni_daemon.executor import Executor
+from cni_daemon.foundations import Foundations
 from cni_daemon.intents import Intents
 from cni_daemon.ipam.stores import Stores
-from cni_daemon.journal import Journal
+from cni_daemon.journal import Journal, Loaded
 from cni_daemon.options import Options
+from cni_daemon.sandboxes import Sandboxes
 from cni_daemon.server import Server
+from cni_daemon.tally import Tally
 from cni_daemon.upkeep import Upkeep
 
 GRACE = 10.0
@@ -54,43 +56,90 @@ def _hurry(niceness: int) -> None:
         logs.get(names.PROGRAM).warning("Cannot set the priority", nice=niceness, err=error)
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the daemon is made of."""
+
+    journal: Journal
+    loaded: Loaded
+    foundations: Foundations
+    stores: Stores
+    executor: Executor
+    engine: Engine
+    record: ledger.Ledger
+    tally: Tally
+    answerer: Answerer
+
+
 async def _main(running: process.Process, options: Options) -> None:
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(exclusive.holding(options.state, "cni-daemon"))
-        journal = Journal(options.state)
-        try:
-            loaded = await asyncio.to_thread(journal.load)
-        except OSError as error:
-            raise process.ExitError(1, f"--state-dir {options.state}: {error}") from error
-        stack.callback(journal.close)
-        stores = Stores()
-        executor = Executor(stores, options.reached)
-        attacher = Attacher(journal, executor, stores, _indexes(), options.reached)
-        monitor = _monitor(running)
-        stack.callback(monitor.close)
-        record = ledger.Ledger()
-        engine = Engine(attacher, monitor, record)
-        stack.push_async_callback(engine.close)
-        answerer = Answerer(engine)
-        intents = Intents(options.intents, answerer)
-        upkeep = Upkeep(engine, intents)
+        parts = await _parts(running, stack, options)
+        intents = Intents(options.intents, parts.answerer, parts.tally)
+        upkeep = Upkeep(
+            parts.engine, intents, parts.executor, parts.foundations, parts.tally
+        )  # fmt: skip
         await asyncio.to_thread(intents.prepare)
-        await upkeep.recover(loaded)
-        await stack.enter_async_context(_inspected(journal, record, options))
-        await _serve(running, stack, options, answerer)
+        await upkeep.recover(parts.loaded)
+        await _faces(running, stack, options, parts, intents)
         running.start("upkeep", upkeep.run())
+        if options.runtime.socket:
+            sandboxes = Sandboxes(options.runtime, parts.engine, parts.tally)
+            running.start("sandboxes", sandboxes.run())
         running.started()
         running.log.info(
-            "Serving", socket=options.socket, state=str(options.state), entries=len(loaded.entries)
+            "Serving",
+            socket=options.socket,
+            state=str(options.state),
+            entries=len(parts.loaded.entries),
         )
         await running.stopping.wait()
 
 
-async def _serve(
-    running: process.Process, stack: contextlib.AsyncExitStack, options: Options,
-    answerer: Answerer,
+async def _parts(
+    running: process.Process, stack: contextlib.AsyncExitStack, options: Options
+) -> Parts:
+    journal = Journal(options.state)
+    foundations = Foundations(options.state, journal.boot)
+    try:
+        loaded = await asyncio.to_thread(journal.load)
+        await asyncio.to_thread(foundations.load)
+    except OSError as error:
+        raise process.ExitError(1, f"--state-dir {options.state}: {error}") from error
+    stack.callback(journal.close)
+    stores = Stores()
+    executor = Executor(stores, options.reached, foundations.note)
+    attacher = Attacher(journal, executor, stores, _indexes(), options.reached)
+    monitor = _monitor(running)
+    stack.callback(monitor.close)
+    record = ledger.Ledger()
+    engine = Engine(attacher, monitor, record)
+    stack.push_async_callback(engine.close)
+    tally = Tally(requests.served_types())
+    answerer = Answerer(engine, tally)
+    return Parts(
+        journal, loaded, foundations, stores, executor, engine, record, tally, answerer
+    )  # fmt: skip
+
+
+async def _faces(
+    running: process.Process, stack: contextlib.AsyncExitStack, options: Options, parts: Parts,
+    intents: Intents,
 ) -> None:  # fmt: skip
-    listener = Server(options.socket, answerer, options.deadline)
+    """Open every socket; that of the shim last, which promises that all is there."""
+    listener = Server(options.socket, parts.answerer, options.deadline)
+    inside = faces.Inside(
+        options=options,
+        journal=parts.journal,
+        stores=parts.stores,
+        engine=parts.engine,
+        executor=parts.executor,
+        record=parts.record,
+        tally=parts.tally,
+        intents=lambda: intents.waiting,
+        connections=lambda: listener.connections,
+    )
+    await stack.enter_async_context(faces.served(inside, GRACE))
     try:
         await listener.start()
     except OSError as error:
@@ -112,31 +161,3 @@ def _monitor(running: process.Process) -> LinkMonitor:
 
 def _indexes() -> Iterator[int]:
     return itertools.count(_FIRST_INDEX + secrets.randbelow(_INDEX_ROOM))
-
-
-@contextlib.asynccontextmanager
-async def _inspected(
-    journal: Journal, record: ledger.Ledger, options: Options
-) -> AsyncIterator[None]:
-    """Serve health and introspection."""
-
-    def figures() -> Iterable[introspection.Figure]:
-        yield introspection.Figure(
-            area="journal", name="entries", value=float(len(journal.entries()))
-        )
-
-    sources = introspection.Sources(
-        program=names.PROGRAM, version=bitts.__version__, ledger=record, figures=figures
-    )
-    services = [introspection.Introspection(sources), health.Health()]
-    listener = server.Server(services, options.introspection_socket)
-    try:
-        await listener.start()
-    except OSError as error:
-        raise process.ExitError(
-            1, f"cannot serve at {options.introspection_socket}: {error}"
-        ) from error
-    try:
-        yield
-    finally:
-        await listener.stop(GRACE)

@@ -9,7 +9,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from bitts.cni import attachments
@@ -87,6 +87,18 @@ class Engine:
             if self.attacher.journal.entry(key) == entry and entry.phase is not Phase.DONE:
                 await self.unwind(entry)
 
+    async def undisturbed(self, entry: Entry, work: Callable[[Entry], Awaitable[None]]) -> bool:
+        """Work on an attachment while nobody else does, if it is still what it was.
+
+        Returns whether it was; raises what the work raises.
+        """
+        key = entry.key
+        async with self._attachments.held((key.container_id, key.ifname)):
+            if self.attacher.journal.entry(key) is not entry:
+                return False
+            await work(entry)
+            return True
+
     @contextlib.contextmanager
     def _recorded(self, request: Request, decision: str, reason: str) -> Iterator[None]:
         """Remember what was decided about an attachment, for whoever asks why."""
@@ -113,22 +125,28 @@ class Engine:
         for asking in self.attacher.asking(request):
             await self._work(asking.ready, self.attacher.stores)
 
-    async def collect(self, request: Request) -> None:
-        """Detach everything of a network (and plugin) that is not said to be valid."""
+    async def collect(self, request: Request) -> int:
+        """Detach everything of a network (and plugin) that is not said to be valid.
+
+        Returns how many attachments that was.
+        """
         valid = attachments.valid(request.config.fields)
         if valid is None:
-            return
+            return 0
+        count = 0
         async with self._gate(request).alone():
             problems: list[Exception] = []
             for entry in self._stale(request, valid):
                 try:
                     await self.unwind(entry)
+                    count += 1
                 except OperationError as error:
                     problems.append(error)
             for asking in self.attacher.asking(request):
                 await self._work(asking.collect, self.attacher.stores, valid)
         if problems:
             raise problems[0]
+        return count
 
     def _stale(self, request: Request, valid: frozenset[attachments.Attachment]) -> Sequence[Entry]:
         return [

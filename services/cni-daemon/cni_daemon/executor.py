@@ -8,7 +8,7 @@ and reports.
 
 import socket
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import TypeAlias, TypeGuard, cast
@@ -16,7 +16,7 @@ from typing import TypeAlias, TypeGuard, cast
 from bitts.core import logs
 from bitts.net import addresses, conntrack, iptables, lookups, nftables, sysctls
 from bitts.net.errors import NamespaceError, NetlinkError
-from bitts.net.nftables import Element
+from bitts.net.nftables import Element, Goto
 from bitts.net.sockets import Socket
 
 from cni_daemon import delegates, devices, encoding, handing, routing, scene, traffic
@@ -45,12 +45,24 @@ class OperationError(Exception):
         self.cause = cause
 
 
-class Executor:
-    """Carries out plans. ``reached`` is told after each operation (faults listen there)."""
+def _forget_it(_laid: op.Once) -> None:
+    return None
 
-    def __init__(self, book: stores.Stores, reached: Reached) -> None:
+
+class Executor:
+    """Carries out plans. ``reached`` is told after each operation (faults listen there).
+
+    ``note`` is told of each foundation that was laid.
+    """
+
+    def __init__(
+        self, book: stores.Stores, reached: Reached, note: Callable[[op.Once], None] = _forget_it
+    ) -> None:
         self._stores = book
         self._reached = reached
+        self._note = note
+        self.was_flushed = False
+        """Whether rules had to be laid anew since somebody last set this back."""
         self._settled: dict[str, tuple[op.Simple, ...]] = {}
 
     @property
@@ -76,6 +88,7 @@ class Executor:
                 if operation.key not in self._settled:
                     self.lay(operation.operations, where)
                     self._settled[operation.key] = operation.operations
+                    self._note(operation)
             else:
                 self._perform([operation], where)
 
@@ -165,6 +178,7 @@ class Executor:
             raise NetlinkError(again[0].error, encoding.describe(batch[0]), again[0].text)
 
     def _restore_rules(self) -> None:
+        self.was_flushed = True
         for operations in list(self._settled.values()):
             for operation in operations:
                 if isinstance(operation, op.ApplyRules):
@@ -178,7 +192,10 @@ def _guarded(operation: ElementOperation) -> ElementOperation:
     if isinstance(operation, op.AddElements):
         return operation
     kept = tuple(
-        each for each in operation.elements if each.data is None or _leads(operation, each)
+        each
+        for each in operation.elements
+        # Nobody else claims a container's own address: what leads to a chain is not contested.
+        if each.data is None or isinstance(each.data, Goto) or _leads(operation, each)
     )
     return replace(operation, elements=tuple(Element(each.key) for each in kept))
 

@@ -15,6 +15,7 @@ from cni_daemon import protocol
 from cni_daemon.answering import Answerer
 from cni_daemon.attaching import FAILURES
 from cni_daemon.protocol import FrameError
+from cni_daemon.tally import Event, Tally
 
 _LIMIT = 10_000
 """Intents looked at in one round."""
@@ -23,10 +24,13 @@ _LIMIT = 10_000
 class Intents:
     """The folder of intents."""
 
-    def __init__(self, folder: pathlib.Path, answerer: Answerer) -> None:
+    def __init__(self, folder: pathlib.Path, answerer: Answerer, tally: Tally) -> None:
         self._folder = folder
         self._answerer = answerer
+        self._tally = tally
         self._log = logs.get("intents")
+        self.waiting = 0
+        """How many were there when they were last looked at and could not be carried out."""
 
     def prepare(self) -> None:
         """Make the folder, for root alone. Raises OSError."""
@@ -35,8 +39,13 @@ class Intents:
     async def round(self) -> int:
         """Carry out what is there, the oldest first; returns how many are done."""
         count = 0
-        for path in await asyncio.to_thread(self._waiting):
-            count += await self._carry_out(path)
+        found = await asyncio.to_thread(self._waiting)
+        self.waiting = len(found)
+        for path in found:
+            if await self._carry_out(path):
+                count += 1
+                self.waiting -= 1
+        self._tally.event(Event.INTENT, count)
         return count
 
     def _waiting(self) -> list[pathlib.Path]:

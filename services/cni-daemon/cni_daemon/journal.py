@@ -42,7 +42,7 @@ class Journal:
 
     def __init__(self, folder: pathlib.Path, boot: str | None = None) -> None:
         self._path = folder / _FILE
-        self._boot = BOOT_ID.read_text().strip() if boot is None else boot
+        self.boot = BOOT_ID.read_text().strip() if boot is None else boot
         self._mutex = threading.Lock()
         self._entries: dict[Key, Entry] = {}
         self._records = 0
@@ -64,7 +64,7 @@ class Journal:
         with self._mutex:
             self._entries = dict(entries)
             self._rewrite()
-        return Loaded(dict(entries), not boots or boots[-1] == self._boot, tuple(damaged))
+        return Loaded(dict(entries), not boots or boots[-1] == self.boot, tuple(damaged))
 
     def close(self) -> None:
         """Close the file."""
@@ -75,6 +75,11 @@ class Journal:
     def entry(self, key: Key) -> Entry | None:
         """Return one entry."""
         return self._entries.get(key)
+
+    @property
+    def records(self) -> int:
+        """How many records the file has."""
+        return self._records
 
     def entries(self) -> tuple[Entry, ...]:
         """Return all entries, in the order in which they were made."""
@@ -160,7 +165,7 @@ class Journal:
     def _rewrite(self) -> None:
         """Put a file with what counts in the place of the old one."""
         temporary = self._path.with_suffix(".new")
-        lines = [records.seal(records.head(self._boot))]
+        lines = [records.seal(records.head(self.boot))]
         lines += [
             records.seal(document)
             for entry in self._entries.values()

@@ -49,6 +49,11 @@ class Server:
         self._open: set[_Connection] = set()
         self._log = logs.get("server")
 
+    @property
+    def connections(self) -> int:
+        """How many shims are connected."""
+        return len(self._open)
+
     async def start(self) -> None:
         """Bind, in the place of a socket that a dead daemon left. Raises OSError."""
         self._listener = await asyncio.to_thread(_bound, self._path)

@@ -24,8 +24,12 @@ _OF_RULES = "__"
 _AT_ONCE = 200
 
 
-def remove_stale(channel: Socket, entries: Iterable[Entry]) -> None:
-    """Remove elements that no entry of the journal would. Blocks. Raises NetlinkError, OSError."""
+def remove_stale(channel: Socket, entries: Iterable[Entry]) -> int:
+    """Remove elements that no entry of the journal would; returns how many.
+
+    Blocks. Raises NetlinkError, OSError.
+    """
+    count = 0
     owned = {
         (operation.container, element.key)
         for entry in entries
@@ -33,17 +37,20 @@ def remove_stale(channel: Socket, entries: Iterable[Entry]) -> None:
         if isinstance(operation, RemoveElements)
         for element in operation.elements
     }
-    for container in _containers(channel):
-        stale = [each for each in _elements(channel, container) if (container, each) not in owned]
+    for container in containers(channel):
+        stale = [each for each in keys(channel, container) if (container, each) not in owned]
         for start in range(0, len(stale), _AT_ONCE):
             part = [Element(key) for key in stale[start : start + _AT_ONCE]]
             logs.get("sweeping").warning(
                 "Removing elements that nobody owns", set=container.name, count=len(part)
             )
             channel.transact([nftables.remove(container, part)])
+            count += len(part)
+    return count
 
 
-def _containers(channel: Socket) -> Iterator[Container]:
+def containers(channel: Socket) -> Iterator[Container]:
+    """Yield the sets and maps of our tables that attachments have elements in."""
     for family in _FAMILIES:
         try:
             replies = channel.dump(nftables.sets(TABLE, family), "listing sets")
@@ -58,6 +65,7 @@ def _containers(channel: Socket) -> Iterator[Container]:
                 yield container
 
 
-def _elements(channel: Socket, container: Container) -> list[bytes]:
+def keys(channel: Socket, container: Container) -> list[bytes]:
+    """Return the keys of all elements. Raises NetlinkError."""
     replies = channel.dump(nftables.every(container), f"listing {container.name}")
     return [element.key for reply in replies for element in nftables.decode(reply)]

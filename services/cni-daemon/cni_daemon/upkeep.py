@@ -2,7 +2,8 @@
 
 At the start: what a crash cut off is taken apart, and after a reboot everything is, since no
 namespace outlived it; links of ours that no entry knows (a lost journal) are removed.
-Later: intents of the shim, and entries whose removal failed before.
+Later: intents of the shim, entries whose removal failed before, and rules and elements that
+somebody has flushed.
 """
 
 import asyncio
@@ -12,17 +13,22 @@ from bitts.core import logs
 from bitts.net import links
 from bitts.net.errors import NetlinkError
 
-from cni_daemon import scene, sweeping
+from cni_daemon import relaying, scene, sweeping
 from cni_daemon.engine import Engine
-from cni_daemon.executor import OperationError
+from cni_daemon.executor import Executor, OperationError
+from cni_daemon.foundations import Foundations
 from cni_daemon.intents import Intents
 from cni_daemon.journal import Loaded
 from cni_daemon.names import ALIAS
 from cni_daemon.operations import DeleteLink
 from cni_daemon.records import Entry, Key, Phase
+from cni_daemon.tally import Event, Tally
 
 INTERVAL = 5.0
 """Seconds between rounds."""
+
+THOROUGH = 12
+"""Every so many rounds each element is looked for, not only the sets."""
 
 _AT_ONCE = 16
 
@@ -30,9 +36,16 @@ _AT_ONCE = 16
 class Upkeep:
     """Keeps the journal, the kernel and the intents in line."""
 
-    def __init__(self, engine: Engine, intents: Intents) -> None:
+    def __init__(
+        self, engine: Engine, intents: Intents, executor: Executor, foundations: Foundations,
+        tally: Tally,
+    ) -> None:  # fmt: skip
         self._engine = engine
         self._intents = intents
+        self._executor = executor
+        self._foundations = foundations
+        self._tally = tally
+        self._rounds = 0
         self._stuck: dict[Key, Entry] = {}
         self._log = logs.get("upkeep")
 
@@ -51,8 +64,9 @@ class Upkeep:
                 entries=len(broken),
                 rebooted=not loaded.is_from_this_boot,
             )
-        await self._unwind(broken)
-        await asyncio.to_thread(self._sweep)
+        self._tally.event(Event.RECOVERED, await self._unwind(broken))
+        self._tally.event(Event.SWEPT, await asyncio.to_thread(self._sweep))
+        await self._relay(thoroughly=True)
 
     async def run(self) -> None:
         """Go round until cancelled."""
@@ -63,6 +77,39 @@ class Upkeep:
                 self._log.warning("Cannot read the intents", err=error)
             await self._repair()
             await asyncio.sleep(INTERVAL)
+            self._rounds += 1
+            await self._relay(thoroughly=self._rounds % THOROUGH == 0)
+
+    async def _relay(self, *, thoroughly: bool) -> None:
+        """Put back what somebody has flushed."""
+        try:
+            await self._put_back(thoroughly=thoroughly)
+        except (NetlinkError, OSError) as error:
+            self._log.error("Cannot look at the rules", err=error)
+
+    async def _put_back(self, *, thoroughly: bool) -> None:
+        entries = self._engine.attacher.journal.entries()
+        is_lost = self._executor.was_flushed
+        self._executor.was_flushed = False
+        if await asyncio.to_thread(relaying.has_lost_sets, entries):
+            self._log.warning("Somebody has flushed our rules, laying them anew")
+            known = self._foundations.known
+            await asyncio.to_thread(relaying.lay, self._executor, known)
+            is_lost = True
+        if not (is_lost or thoroughly):
+            return
+        restored = 0
+        for entry in await asyncio.to_thread(relaying.incomplete, entries):
+            restored += await self._engine.undisturbed(entry, self._restore)
+        if is_lost or restored:
+            self._tally.event(Event.RELAID)
+            self._log.warning("Laid elements anew", attachments=restored)
+
+    async def _restore(self, entry: Entry) -> None:
+        try:
+            await asyncio.to_thread(relaying.restore, entry)
+        except NetlinkError as error:
+            self._log.error("Cannot restore", attachment=str(entry.key), err=error)
 
     async def _repair(self) -> None:
         """Take apart entries that have been stuck in one phase for a whole round."""
@@ -75,26 +122,36 @@ class Upkeep:
             if self._stuck.get(entry.key) == entry:
                 try:
                     await self._engine.repair(entry)
+                    self._tally.event(Event.REPAIRED)
                 except (OperationError, OSError) as error:
                     self._log.error("Cannot take apart", attachment=str(entry.key), err=error)
         self._stuck = stuck
 
-    async def _unwind(self, entries: Iterable[Entry]) -> None:
+    async def _unwind(self, entries: Iterable[Entry]) -> int:
+        """Take entries apart; returns how many it was possible for."""
         limit = asyncio.Semaphore(_AT_ONCE)
+        count = 0
 
         async def one(entry: Entry) -> None:
+            nonlocal count
             async with limit:
                 try:
                     await self._engine.unwind(entry)
+                    count += 1
                 except (OperationError, OSError) as error:
                     self._log.error("Cannot take apart", attachment=str(entry.key), err=error)
 
         async with asyncio.TaskGroup() as tasks:
             for entry in entries:
                 tasks.create_task(one(entry), name="unwind")
+        return count
 
-    def _sweep(self) -> None:
-        """Remove links and elements that are ours and that no entry of the journal would remove."""
+    def _sweep(self) -> int:
+        """Remove links and elements that are ours and that no entry of the journal would remove.
+
+        Returns how many.
+        """
+        count = 0
         entries = self._engine.attacher.journal.entries()
         known = {
             operation.name
@@ -110,7 +167,9 @@ class Upkeep:
                     "Removing a link that nobody owns", link=link.name, is_for=link.alias
                 )
                 channel.attempt([links.delete(index=link.index)])
+                count += 1
         try:
-            sweeping.remove_stale(scene.host_netfilter(), entries)
+            count += sweeping.remove_stale(scene.host_netfilter(), entries)
         except NetlinkError as error:
             self._log.error("Cannot sweep sets", err=error)
+        return count

@@ -15,6 +15,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from bitts.cni.attachments import Attachment
 
@@ -34,11 +35,22 @@ class StoreBusyError(OSError):
     """Another process holds the lock of a store for too long."""
 
 
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How many addresses of a network are taken, and how many there are, once that is known."""
+
+    network: str
+    used: int
+    size: int | None = None
+
+
 class Store:
     """The reservations of one network. Call everything but ``release`` inside ``locked``."""
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
+        self.size: int | None = None
+        """How many addresses its ranges have, as they were last configured."""
         self._mutex = threading.RLock()
         self._owners: dict[IpAddress, Attachment] = {}
         self._held: dict[Attachment, set[IpAddress]] = {}
@@ -143,6 +155,11 @@ class Store:
                     count += 1
         return count
 
+    @property
+    def usage(self) -> Usage:
+        """What is taken, as far as the index knows; never blocks."""
+        return Usage(os.path.basename(self.directory), len(self._owners), self.size)
+
     def addresses(self) -> frozenset[IpAddress]:
         """Return every address in use."""
         return frozenset(self._owners)
@@ -198,6 +215,12 @@ class Stores:
         directory = os.path.normpath(directory)
         with self._mutex:
             return self._known.setdefault(directory, Store(directory))
+
+    def usage(self) -> list[Usage]:
+        """Return what is taken of every network that was used; never blocks for long."""
+        with self._mutex:
+            known = list(self._known.values())
+        return [each.usage for each in known]
 
 
 def _create(path: str, content: bytes) -> None:

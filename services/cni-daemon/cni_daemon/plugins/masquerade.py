@@ -44,9 +44,7 @@ def steps(ips: Iterable[Ip]) -> tuple[Step, ...]:
         container = Container(TABLE, _MAPS[ip.address.version])
         packed = ip.address.ip.packed
         added = Element(packed, Goto(_chain(ip.address)))
-        found.append(
-            Step(AddElements(container, (added,)), RemoveElements(container, (Element(packed),)))
-        )
+        found.append(Step(AddElements(container, (added,)), RemoveElements(container, (added,))))
     return tuple(found)
 
 

@@ -208,7 +208,7 @@ def _published(options: Options, ip: Ip) -> list[Step]:
         steps.append(Step(AddElements(entry.container, own, entry.name), undo))
     if options.snat:
         container, element = _hairpin(options, ip)
-        undo = RemoveElements(container, (Element(element.key),))
+        undo = RemoveElements(container, (element,))
         steps.append(Step(AddElements(container, (element,)), undo))
     if datagrams:
         steps.append(Step(ForgetFlows(datagrams)))
