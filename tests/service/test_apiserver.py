@@ -257,6 +257,33 @@ async def test_events_are_one_thing_under_two_names(cluster: clusters.Cluster) -
     await patch(cluster, f"/api/v1/{path}/e", {"message": "other words"})
     changed = await cluster.request("GET", f"{newer}/e")
     assert (changed["apiVersion"], changed["note"]) == ("events.k8s.io/v1", "other words")
+    with pytest.raises(servers.RefusedError, match=r"message.*field is immutable"):
+        await patch(cluster, f"{newer}/e", {"note": "more words"})
+
+
+async def test_items_of_a_list_leave_it_to_the_list_to_say_what_they_are(
+    cluster: clusters.Cluster, maps: str
+) -> None:
+    await create(cluster, maps, "a")
+    found = await cluster.request("GET", f"{maps}?fieldSelector=metadata.name%3Da")
+    assert (found["kind"], found["apiVersion"]) == ("ConfigMapList", "v1")
+    assert [set(item) for item in found["items"]] == [{"metadata"}]
+
+
+async def test_a_pod_is_bound_in_one_write_and_once(cluster: clusters.Cluster) -> None:
+    pods = f"/api/v1/namespaces/{cluster.namespace}/pods"
+    spec = {"schedulerName": "nobody", "containers": [{"name": "c", "image": "i"}]}
+    await cluster.request("POST", pods, {"metadata": {"name": "p"}, "spec": spec})
+    body = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "nowhere"}}
+    await cluster.request("POST", f"{pods}/p/binding", body)
+    pod = await cluster.request("GET", f"{pods}/p")
+    (condition,) = pod["status"]["conditions"]
+    assert (pod["spec"]["nodeName"], condition["type"]) == ("nowhere", "PodScheduled")
+    assert condition["status"] == "True"
+    with pytest.raises(servers.RefusedError, match="already assigned to node") as refused:
+        await cluster.request("POST", f"{pods}/p/binding", body)
+    assert refused.value.status == 409
+    await cluster.request("DELETE", f"{pods}/p?gracePeriodSeconds=0")
 
 
 @FAULTS
@@ -275,7 +302,8 @@ async def test_injected_faults_strike_as_ordered(cluster: clusters.Cluster, maps
     await cluster.faults(match=match, action="drop_after", times=1)
     with pytest.raises(aiohttp.ClientError):
         await create(cluster, maps, "c")
-    names = [o["metadata"]["name"] for o in (await cluster.request("GET", maps))["items"]]
+    found = await cluster.request("GET", f"{maps}?fieldSelector={clusters.OWN_MAPS}")
+    names = [one["metadata"]["name"] for one in found["items"]]
     assert names == ["a", "c"], "a dropped request did nothing, a lost answer did"
     await cluster.faults(match=match, action="delay", delay=0.2, times=1)
     before = time.monotonic()

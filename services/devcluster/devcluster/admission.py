@@ -1,7 +1,7 @@
 """What is decided by looking at other objects before a write.
 
-The plugins of Kubernetes that matter to storage: NamespaceLifecycle, DefaultStorageClass,
-StorageObjectInUseProtection and PersistentVolumeClaimResize.
+The plugins of Kubernetes that matter to storage: NamespaceLifecycle, ServiceAccount,
+DefaultStorageClass, StorageObjectInUseProtection and PersistentVolumeClaimResize.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from devcluster.api import Api
 
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+_DEFAULT_ACCOUNT = "default"
 _BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 _PROTECTION = {
     "persistentvolumeclaims": "kubernetes.io/pvc-protection",
@@ -34,6 +35,20 @@ def before_create(api: "Api", resource: Resource, obj: Object) -> None:
             obj["metadata"]["finalizers"] = [*finalizers, protection]
     if resource.qualified == "persistentvolumeclaims":
         _set_default_class(api, obj)
+    if resource.qualified == "pods":
+        _set_account(api, obj)
+
+
+def _set_account(api: "Api", pod: Object) -> None:
+    """Give a pod its account. The default one is made with the namespace, so it is not missed."""
+    spec, namespace = pod.setdefault("spec", {}), pod["metadata"]["namespace"]
+    name = spec.get("serviceAccountName") or _DEFAULT_ACCOUNT
+    spec["serviceAccountName"] = spec["serviceAccount"] = name
+    known = api.get(api.resource("serviceaccounts"), name, namespace)
+    if known is None and name != _DEFAULT_ACCOUNT:
+        missing = f'serviceaccount "{name}" not found'
+        why = f"error looking up service account {namespace}/{name}: {missing}"
+        raise errors.forbidden("", "pods", pod["metadata"].get("name", ""), why)
 
 
 def _check_namespace(api: "Api", resource: Resource, obj: Object) -> None:

@@ -49,7 +49,8 @@ class Embedded:
             port = await self._listen(stack, server, credentials)
             noted, loops = ledger.Ledger(), list["keyed.KeyedLoop"]()
             if options.loops:
-                process.start("loops", _run_loops(api, noted, loops))
+                certificate = await asyncio.to_thread(credentials.ca.read_text)
+                process.start("loops", _run_loops(api, noted, loops, certificate))
             self._announce(f"https://127.0.0.1:{port}", credentials)
             # Nobody waits for this, so its imports come after the announcement.
             from devcluster import introspect
@@ -104,9 +105,11 @@ def _bind(port: int) -> socket.socket:
     return listener
 
 
-async def _run_loops(api: Api, noted: ledger.Ledger, running: "list[keyed.KeyedLoop]") -> None:
+async def _run_loops(
+    api: Api, noted: ledger.Ledger, running: "list[keyed.KeyedLoop]", certificate: str
+) -> None:
     from devcluster import loops  # not loaded where --loops=false leaves them out
 
     async with asyncio.TaskGroup() as tasks:
-        running.extend(loops.start(api, tasks, noted))
+        running.extend(loops.start(api, tasks, noted, certificate))
         await asyncio.Event().wait()

@@ -5,7 +5,18 @@ from typing import Any
 
 from aiohttp import web
 
-from devcluster import apply, bodies, errors, listing, patching, requests, tables, views
+from devcluster import (
+    apply,
+    binding,
+    bodies,
+    errors,
+    listing,
+    metadata,
+    patching,
+    requests,
+    tables,
+    views,
+)
 from devcluster.api import Api, Transform
 from devcluster.metadata import DeleteOptions
 from devcluster.requests import Call
@@ -132,10 +143,15 @@ class Handlers:
 
     def _bind(self, call: Call, body: Body) -> Answer:
         target = bodies.value(body.data, bodies.media_type(body.content_type)).get("target") or {}
+        node = str(target.get("name") or "")
+        if not node:
+            cause = errors.required("target.name")
+            raise errors.invalid("", "Binding", call.name, [cause])
         self._api.modify(
             call.resource,
             call.key,
-            lambda old: patching.merge(old, {"spec": {"nodeName": target.get("name")}}),
+            lambda old: patching.merge(old, binding.change(old, node, metadata.now())),
+            subresource="binding",
             manager=_manager(call, body),
         )
         return Answer(encode(_success({})), 201)
@@ -176,9 +192,7 @@ class Handlers:
         resource, stored_as = call.resource, self._api.registry.stored(call.resource)
         change = transform
         if resource.view_of:
-            change = lambda old: views.store(  # noqa: E731 - one expression around another
-                resource, stored_as, transform(views.show(resource, old))
-            )
+            change = views.through(resource, stored_as, transform)
         stored = self._api.modify(
             stored_as,
             call.key,

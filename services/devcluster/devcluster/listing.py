@@ -76,6 +76,9 @@ def list_bytes(call: Call, found: Page, items: list[bytes]) -> bytes:
     """Return a List object around already encoded items."""
     resource = call.resource
     head = {"kind": f"{resource.kind}List", "apiVersion": resource.api_version}
+    if not resource.custom:  # what kind items are is told by the list alone
+        told = encode({"kind": resource.kind, "apiVersion": resource.api_version})[:-1] + b","
+        items = [b"{" + one[len(told) :] if one.startswith(told) else one for one in items]
     return b'%b,"metadata":%b,"items":[%b]}' % (
         encode(head)[:-1],
         encode(found.metadata()),

@@ -152,6 +152,8 @@ def carry_over(resource: Resource, old: Object, new: Object, subresource: str) -
             kept["managedFields"] = given["managedFields"]
         rest = {name: value for name, value in old.items() if name != "status"}
         new = rest | {"metadata": kept} | ({"status": new["status"]} if "status" in new else {})
+    elif subresource == "binding":
+        new = {**old, "spec": new["spec"], "status": new["status"], "metadata": given}
     elif subresource == "finalize":
         new = {**old, "spec": new.get("spec") or {}, "metadata": given}
     elif "status" in resource.subresources:

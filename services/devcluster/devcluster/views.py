@@ -4,8 +4,11 @@
 inverse. For a row that is no view both are the identity.
 """
 
-from devcluster import selectors
+from collections.abc import Callable
+
+from devcluster import errors, selectors
 from devcluster.resources import Object, Resource
+from devcluster.rules import IMMUTABLE
 from devcluster.store import Stored, encode
 
 _EVENT_FIELDS = {
@@ -36,6 +39,45 @@ def store(resource: Resource, stored_as: Resource, value: Object) -> Object:
     names = _EVENT_FIELDS_BACK if resource.view_of == "events" else {}
     kept = {names.get(name, name): part for name, part in value.items()}
     return kept | {"apiVersion": stored_as.api_version}
+
+
+_EVENT_FIXED = (
+    "regarding",
+    "related",
+    "reason",
+    "note",
+    "type",
+    "action",
+    "eventTime",
+    "reportingController",
+    "reportingInstance",
+    "deprecatedSource",
+    "deprecatedFirstTimestamp",
+    "deprecatedLastTimestamp",
+    "deprecatedCount",
+)
+"""Fields of an event that ``events.k8s.io`` does not let change; ``v1`` does."""
+
+
+def through(
+    resource: Resource, stored_as: Resource, transform: Callable[[Object], Object]
+) -> Callable[[Object], Object]:
+    """Return a change of the stored value for one of the displayed value; raises ApiError 422."""
+
+    def change(old: Object) -> Object:
+        before = show(resource, old)
+        after = transform(before)
+        if resource.view_of == "events":
+            causes = [
+                errors.invalid_value(_EVENT_FIELDS_BACK.get(name, name), after.get(name), IMMUTABLE)
+                for name in _EVENT_FIXED
+                if before.get(name) != after.get(name)
+            ]
+            if causes:
+                raise errors.invalid("", "Event", old["metadata"]["name"], causes)
+        return store(resource, stored_as, after)
+
+    return change
 
 
 def encoded(resource: Resource, stored: Stored) -> bytes:

@@ -162,8 +162,16 @@ def test_what_has_no_grace_is_killed_at_once(it: model.Pod | None) -> None:
     assert kill.force
 
 
+@pytest.mark.parametrize(("code", "phase"), [(0, "Succeeded"), (137, "Failed")])
+def test_how_a_deleted_pod_ended_is_told_before_it_goes(code: int, phase: str) -> None:
+    over = seen(pod(phase="Running", grace=30), containers={"main": ended(code)})
+    steps = decide.decide(over)
+    assert kinds(steps) == ["Report", "TearDown", "Forget", "Finish"]
+    assert phase_of(steps) == phase
+
+
 def test_what_is_left_goes_in_order() -> None:
-    steps = decide.decide(seen(pod(grace=0), containers={"main": ended(0)}))
+    steps = decide.decide(seen(pod(grace=0)))
     assert kinds(steps) == ["TearDown", "Forget", "Finish"]
     assert kinds(decide.decide(seen(None))) == ["TearDown", "Forget"]
     assert kinds(decide.decide(seen(pod(grace=0), None))) == ["Finish"]

@@ -56,9 +56,12 @@ def decide(
 
 def chosen(plan: list[Action]) -> str:
     """The node that a plan binds the pod to."""
-    assert isinstance(plan[-1], Patch)
-    assert plan[-1].subresource == "binding"
-    return str(plan[-1].body["spec"]["nodeName"])
+    bound, told = plan
+    assert isinstance(bound, Patch)
+    assert bound.subresource == "binding"
+    assert isinstance(told, Emit)
+    assert told.reason == "Scheduled"
+    return str(bound.body["spec"]["nodeName"])
 
 
 def refusal(plan: list[Action]) -> str:
@@ -79,23 +82,18 @@ def test_a_pod_without_volumes_goes_to_the_least_loaded_node() -> None:
     busy, idle = nodes("n1", pods=3), nodes("n2")
     plan = decide(on=busy + idle)
     assert chosen(plan) == "n2"
+    condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": NOW}
     assert plan[0] == Patch(
         names.PODS,
         "ns/p",
-        {
-            "status": {
-                "conditions": [
-                    {"type": "PodScheduled", "status": "True", "lastTransitionTime": NOW}
-                ]
-            }
-        },
-        "status",
+        {"spec": {"nodeName": "n2"}, "status": {"conditions": [condition]}},
+        "binding",
     )
 
 
-def test_nodes_that_have_the_driver_come_first() -> None:
+def test_who_has_the_driver_does_not_matter_unless_the_driver_insists() -> None:
     without = [fit.NodeSeen(node("n1"))]
-    assert chosen(decide(bound(), on=without + nodes("n2", pods=9))) == "n2"
+    assert chosen(decide(bound(), on=without + nodes("n2", pods=9))) == "n1"
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from bitts.core import ledger
 
 from devcluster import api as apis
 from devcluster.loops import (
+    accounts,
     attach,
     binder,
     ephemeral,
@@ -23,13 +24,16 @@ from devcluster.loops import (
 )
 
 
-def start(api: apis.Api, tasks: asyncio.TaskGroup, seen_in: ledger.Ledger) -> list[keyed.KeyedLoop]:
+def start(
+    api: apis.Api, tasks: asyncio.TaskGroup, seen_in: ledger.Ledger, certificate: str = ""
+) -> list[keyed.KeyedLoop]:
     """Start all loops as tasks of the group; they work until the group is cancelled.
 
-    What they do is noted in one ledger.
+    What they do is noted in one ledger. ``certificate`` (PEM) is whom pods are to trust.
     """
     seen = views.Views(api)
     parts = (
+        accounts.Accounts(api, certificate),
         binder.Binder(api, seen),
         scheduler.Scheduler(api, seen),
         ephemeral.Ephemeral(api, seen),

@@ -82,12 +82,13 @@ def describe(action: Action) -> str:
 
 
 class Performer:
-    """Carries out actions under one component's name."""
+    """Carries out actions under one component's name, as a part of the program that has it."""
 
     def __init__(self, api: apis.Api, component: str, told: Callable[[str, str], None]) -> None:
         """``told`` gets each action's name and what it does, before it is carried out."""
         self._api = api
         self._component = component
+        self._manager = names.PROGRAMS.get(component, names.CONTROLLER_MANAGER)
         self._told = told
         self._events: collections.OrderedDict[tuple[str, str, str], tuple[str, int]] = (
             collections.OrderedDict()
@@ -116,7 +117,7 @@ class Performer:
                 case Create(kind, body):
                     namespace = body["metadata"].get("namespace", "")
                     self._api.create(
-                        self._api.resource(*kind), body, namespace, manager=self._component
+                        self._api.resource(*kind), body, namespace, manager=self._manager
                     )
                 case Delete(kind, key, uid):
                     namespace, name = facts.split(key)
@@ -136,7 +137,7 @@ class Performer:
             body,
             namespace,
             subresource=subresource,
-            manager=self._component,
+            manager=self._manager,
         )
 
     def _emit(self, event: Emit) -> None:
@@ -152,7 +153,7 @@ class Performer:
             key = facts.key(body)
             namespace = body["metadata"]["namespace"]
             self._api.create(
-                self._api.resource(*names.EVENTS), body, namespace, manager=self._component
+                self._api.resource(*names.EVENTS), body, namespace, manager=self._manager
             )
         self._events[identity] = (key, count + 1)
         self._events.move_to_end(identity)

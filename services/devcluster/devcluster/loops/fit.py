@@ -64,7 +64,6 @@ class Fit:
     node: str
     static: tuple[tuple[str, str], ...] = ()  # (claim key, volume name) to bind
     dynamic: tuple[str, ...] = ()  # keys of claims to provision there
-    missing: int = 0  # drivers of its claims that the node does not have
     problem: str = ""  # why the pod does not fit, empty if it does
 
 
@@ -80,8 +79,7 @@ def on_node(pod: Obj, claims: Sequence[ClaimSeen], seen: NodeSeen) -> Fit:
     problem = _node_problem(pod, seen) or _volumes_problem(claims, seen, trial)
     if problem:
         return Fit(seen.name, problem=problem)
-    missing = len({claim.driver_name for claim in claims} - {"", *_drivers(seen)})
-    return Fit(seen.name, tuple(trial.static.items()), tuple(trial.dynamic), missing)
+    return Fit(seen.name, tuple(trial.static.items()), tuple(trial.dynamic))
 
 
 def _node_problem(pod: Obj, seen: NodeSeen) -> str | None:

@@ -16,12 +16,18 @@ PODS: Final = Kind("pods")
 NODES: Final = Kind("nodes")
 NAMESPACES: Final = Kind("namespaces")
 EVENTS: Final = Kind("events")
+ACCOUNTS: Final = Kind("serviceaccounts")
+CONFIG_MAPS: Final = Kind("configmaps")
 LEASES: Final = Kind("leases", "coordination.k8s.io")
 CLASSES: Final = Kind("storageclasses", "storage.k8s.io")
 CSI_DRIVERS: Final = Kind("csidrivers", "storage.k8s.io")
 CSI_NODES: Final = Kind("csinodes", "storage.k8s.io")
 CAPACITIES: Final = Kind("csistoragecapacities", "storage.k8s.io")
 ATTACHMENTS: Final = Kind("volumeattachments", "storage.k8s.io")
+
+CONTROLLER_MANAGER: Final = "kube-controller-manager"
+PROGRAMS: Final = {"default-scheduler": "kube-scheduler"}
+"""Programs by the component that events name, where it is not the controller manager."""
 
 CLAIM_FINALIZER: Final = "kubernetes.io/pvc-protection"
 VOLUME_FINALIZER: Final = "kubernetes.io/pv-protection"

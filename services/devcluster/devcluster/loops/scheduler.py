@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from devcluster import api as apis
-from devcluster import metadata
+from devcluster import binding, metadata
 from devcluster.loops import actions, binder, facts, fit, keyed, names, views
 from devcluster.loops.actions import Action, Again, Emit, Patch
 from devcluster.loops.facts import Obj
@@ -47,7 +47,7 @@ def decide(seen: Seen) -> list[Action]:
         pause = min(seen.refused[place.node] for place in possible)
         text = f"{_summary(fits)}: provisioning failed on those that fit"
         return [*_unschedulable(seen, text), Again(pause)]
-    best = min(fresh, key=lambda place: (place.missing, load[place.node], place.node))
+    best = min(fresh, key=lambda place: (load[place.node], place.node))
     return _place(seen, best)
 
 
@@ -117,11 +117,10 @@ def _place(seen: Seen, place: fit.Fit) -> list[Action]:
 
 def _bind_pod(seen: Seen, node: str) -> list[Action]:
     key = facts.key(seen.pod)
-    condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": seen.now}
-    status: Obj = {"status": {"conditions": [*_other_conditions(seen.pod), condition]}}
+    text = f"Successfully assigned {key} to {node}"
     return [
-        Patch(names.PODS, key, status, "status"),  # first: the node's agent writes conditions too
-        Patch(names.PODS, key, {"spec": {"nodeName": node}}, "binding"),
+        Patch(names.PODS, key, binding.change(seen.pod, node, seen.now), "binding"),
+        Emit(seen.pod, "Scheduled", text),
     ]
 
 

@@ -110,8 +110,10 @@ def _take_apart(seen: Seen) -> list[Step]:
         ]
         return [*kills, WaitFor("containers must end", max(left, 0.5))]
     plan: list[Step] = []
+    if pod is not None and lifecycle.is_over(seen, pod):
+        plan += _report(seen, pod)
     if seen.record is not None:
-        plan = [TearDown("the pod is to go"), Forget("nothing is mounted any more")]
+        plan += [TearDown("the pod is to go"), Forget("nothing is mounted any more")]
     if pod is not None:
         plan.append(Finish("nothing of the pod is left"))
     return plan

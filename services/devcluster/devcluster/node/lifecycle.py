@@ -67,9 +67,18 @@ def phase(seen: Seen, pod: model.Pod) -> str:
         return "Failed"
     if set(before.values()) - {Fate.DONE} or Fate.NEW in after.values():
         return "Pending"
+    if is_over(seen, pod):
+        codes = {seen.containers[name].code for name in after}
+        return "Succeeded" if codes == {0} else "Failed"
     if {Fate.RUNNING, Fate.RESTART} & set(after.values()):
         return "Running"
     return "Failed" if Fate.FAILED in after.values() else "Succeeded"
+
+
+def is_over(seen: Seen, pod: model.Pod) -> bool:
+    """Whether a deleted pod has run and does so no longer, whatever its restart policy."""
+    after = fates(seen, pod, init=False).values()
+    return pod.deleting and not {Fate.NEW, Fate.RUNNING} & set(after)
 
 
 def status(seen: Seen, pod: model.Pod) -> Obj:
