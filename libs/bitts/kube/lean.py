@@ -7,6 +7,10 @@ as usual, and a name such as ``client.V1Lease`` is imported when it is first ask
 the file that the original ``__init__.py`` says. If the package was imported before, nothing
 is changed: it works as it is, only larger.
 
+Reading a kubeconfig needs neither the generated API client nor urllib3 (3.4 MB, 50 ms), which
+the modules that do it import all the same: the one is loaded when somebody calls for it, the
+other when somebody looks into it (basic authentication does).
+
 The same for aiohttp, which reads all of the system's certificates into two TLS contexts of its
 own when it is imported (40 ms, 2 MB): ours are made from the cluster's certificate instead.
 """
@@ -14,6 +18,7 @@ own when it is imported (40 ms, 2 MB): ours are made from the cluster's certific
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import os
 import pathlib
 import re
@@ -101,5 +106,49 @@ def import_aiohttp() -> None:
                 os.environ[name] = value
 
 
+def import_configuration() -> None:
+    """Import the reading of kubeconfig files, if it is not imported yet."""
+    if f"{ROOT}.config" in sys.modules:
+        return
+    _import_lazily("urllib3")
+    client = importlib.import_module(f"{ROOT}.client")
+    if "ApiClient" in vars(client):
+        importlib.import_module(f"{ROOT}.config")
+        return
+    client.__dict__["ApiClient"] = _on_call(f"{ROOT}.client.api_client", "ApiClient")
+    try:
+        importlib.import_module(f"{ROOT}.config")
+    finally:
+        del client.__dict__["ApiClient"]  # whoever asks from now on gets the real one
+
+
+def _on_call(origin: str, name: str) -> type:
+    """A class that makes objects of another one, which is imported for the first of them."""
+
+    def create(_: type, *positional: object, **named: object) -> object:
+        return getattr(importlib.import_module(origin), name)(*positional, **named)
+
+    return type(name, (), {"__new__": create})
+
+
+def _import_lazily(name: str) -> None:
+    """Import a module whose code runs when an attribute of it is first asked for.
+
+    Not by ``importlib.util.LazyLoader``: up to Python 3.11 an import statement asks, too.
+    """
+    spec = None if name in sys.modules else importlib.util.find_spec(name)
+    if spec is None or (loader := spec.loader) is None:
+        return  # there already, or for the importing module to complain about
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)
+
+    def execute(attribute: str) -> object:
+        del module.__dict__["__getattr__"]
+        loader.exec_module(module)
+        return getattr(module, attribute)
+
+    module.__dict__["__getattr__"] = execute
+
+
 install()
 import_aiohttp()
+import_configuration()

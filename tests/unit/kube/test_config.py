@@ -315,6 +315,35 @@ def test_the_client_library_is_imported_lean() -> None:
     assert done.stdout.split() == ["0", "False"]
 
 
+UNUSED = """
+import bitts.kube.config, sys
+unused = ("urllib3.util", "dateutil", "kubernetes_asyncio.client.api_client")
+print([name in sys.modules for name in unused])
+from kubernetes_asyncio.client import ApiClient, Configuration
+settings = Configuration(username="a", password="b")
+print(settings.get_basic_auth_token(), ApiClient.__module__)
+from kubernetes_asyncio.config import kube_config
+
+async def main():
+    async with kube_config.ApiClient(settings) as client:
+        print(type(client) is ApiClient)
+
+import asyncio
+asyncio.run(main())
+"""
+
+
+def test_what_reading_a_kubeconfig_does_not_need_is_imported_when_it_is_asked_for() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", UNUSED], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.splitlines() == [
+        "[False, False, False]",
+        "Basic YTpi kubernetes_asyncio.client.api_client",
+        "True",
+    ]
+
+
 def test_a_fat_import_before_ours_works_too() -> None:
     code = "import kubernetes_asyncio.client; import bitts.kube.config; print('ok')"
     done = subprocess.run(
