@@ -77,7 +77,8 @@ async def _main(running: process.Process, options: Options) -> None:
         parts = await _parts(running, stack, options)
         intents = Intents(options.intents, parts.answerer, parts.tally)
         upkeep = Upkeep(
-            parts.engine, intents, parts.executor, parts.foundations, parts.tally
+            parts.engine, intents, parts.executor, parts.foundations, parts.tally,
+            options.upkeep_interval,
         )  # fmt: skip
         await asyncio.to_thread(intents.prepare)
         await upkeep.recover(parts.loaded)

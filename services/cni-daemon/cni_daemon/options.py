@@ -51,6 +51,7 @@ class Options:
     logs: LogOptions
     http: HttpOptions = HttpOptions()
     runtime: RuntimeOptions = RuntimeOptions()
+    upkeep_interval: float = 5.0
 
     @property
     def intents(self) -> pathlib.Path:
@@ -95,6 +96,12 @@ class Flags:
         self._grace = flags.duration(
             "runtime-grace", 30.0, "how long a sandbox must be unknown before it is believed"
         )
+        self._upkeep = flags.duration(
+            "upkeep-interval",
+            5.0,
+            "pause between two looks at what has to be put right: intents, failed removals, "
+            "rules that somebody flushed",
+        )
         self._config = configfile.flag(flags)
         self._logs = LogFlags(flags)
 
@@ -126,6 +133,7 @@ class Flags:
                 _positive("runtime-interval", values[self._interval]),
                 _positive("runtime-grace", values[self._grace]),
             ),
+            upkeep_interval=_positive("upkeep-interval", values[self._upkeep]),
         )
 
     def _http(self, values: FlagValues) -> HttpOptions:

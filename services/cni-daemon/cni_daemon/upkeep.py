@@ -24,9 +24,6 @@ from cni_daemon.operations import DeleteLink
 from cni_daemon.records import Entry, Key, Phase
 from cni_daemon.tally import Event, Tally
 
-INTERVAL = 5.0
-"""Seconds between rounds."""
-
 THOROUGH = 12
 """Every so many rounds each element is looked for, not only the sets."""
 
@@ -38,13 +35,14 @@ class Upkeep:
 
     def __init__(
         self, engine: Engine, intents: Intents, executor: Executor, foundations: Foundations,
-        tally: Tally,
+        tally: Tally, interval: float,
     ) -> None:  # fmt: skip
         self._engine = engine
         self._intents = intents
         self._executor = executor
         self._foundations = foundations
         self._tally = tally
+        self._interval = interval
         self._rounds = 0
         self._stuck: dict[Key, Entry] = {}
         self._log = logs.get("upkeep")
@@ -76,7 +74,7 @@ class Upkeep:
             except OSError as error:
                 self._log.warning("Cannot read the intents", err=error)
             await self._repair()
-            await asyncio.sleep(INTERVAL)
+            await asyncio.sleep(self._interval)
             self._rounds += 1
             await self._relay(thoroughly=self._rounds % THOROUGH == 0)
 

@@ -54,3 +54,9 @@ def test_the_comparison_sees_secrets_types_and_oneofs() -> None:
         "access_type",
         False,
     ) in found
+
+
+def test_what_we_ask_of_runtimes_is_part_of_theirs() -> None:
+    path = "pkg/apis/runtime/v1/api.proto"
+    theirs = rows_of("k8s.io/cri-api", "v0.37.2", path)
+    assert ours("cri.proto") - theirs == set()
