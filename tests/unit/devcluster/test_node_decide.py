@@ -192,13 +192,22 @@ def test_a_terminated_container_tells_all() -> None:
     it = pod(restartPolicy="Never")
     end = Container(0, code=3, message="bye", started=NOW_UNIX, finished=NOW_UNIX)
     (state,) = lifecycle.status(seen(it, containers={"main": end}), it)["containerStatuses"]
+    assert state["containerID"].startswith("devcluster://")
     assert state["state"]["terminated"] == {
+        "containerID": state["containerID"],
         "exitCode": 3,
         "reason": "Error",
         "message": "bye",
         "startedAt": NOW,
         "finishedAt": NOW,
     }
+
+
+def test_every_run_of_a_container_has_its_own_id() -> None:
+    runs = [Container(), ended(1, attempt=0), ended(1, attempt=1)]
+    ids = [lifecycle.container_id("uid", "main", run) for run in runs]
+    assert ids[0] == ""
+    assert len({*ids, lifecycle.container_id("uid", "other", runs[1])}) == 4
 
 
 def test_a_crash_loop_shows_the_last_end() -> None:

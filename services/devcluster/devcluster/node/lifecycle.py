@@ -2,6 +2,7 @@
 
 import datetime as dt
 import enum
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -119,6 +120,7 @@ def _statuses(seen: Seen, pod: model.Pod, *, init: bool) -> list[Obj]:
     for name, state in fates(seen, pod, init=init).items():
         container = seen.containers.get(name, Container())
         running = state is Fate.RUNNING
+        run = container_id(seen.uid, name, container)
         one: Obj = {
             "name": name,
             "image": images[name],
@@ -126,19 +128,29 @@ def _statuses(seen: Seen, pod: model.Pod, *, init: bool) -> list[Obj]:
             "ready": running if not init else state is Fate.DONE,
             "started": running,
             "restartCount": max(container.attempt, 0),
-            "state": _state(seen, container, state),
+            "state": _state(seen, container, state, run),
         }
+        if run:
+            one["containerID"] = run
         if state is Fate.RESTART:
-            one["lastState"] = {"terminated": _terminated(container)}
+            one["lastState"] = {"terminated": _terminated(container, run)}
         found.append(one)
     return found
+
+
+def container_id(uid: str, name: str, container: Container) -> str:
+    """Return what tells this run of a container from every other; "" before the first."""
+    if container.attempt < 0:
+        return ""
+    run = f"{uid}/{name}/{container.attempt}"
+    return f"devcluster://{hashlib.sha256(run.encode()).hexdigest()}"
 
 
 def _all_containers(pod: model.Pod) -> list[Mapping[str, Any]]:
     return [*(pod.spec.get("initContainers") or ()), *(pod.spec.get("containers") or ())]
 
 
-def _state(seen: Seen, container: Container, state: Fate) -> Obj:
+def _state(seen: Seen, container: Container, state: Fate, run: str) -> Obj:
     if state is Fate.RUNNING:
         return {"running": {"startedAt": _time(container.started)}}
     if state is Fate.NEW:
@@ -147,12 +159,12 @@ def _state(seen: Seen, container: Container, state: Fate) -> Obj:
     if state is Fate.RESTART:
         text = f"restarting after exit code {container.code}"
         return {"waiting": {"reason": "CrashLoopBackOff", "message": text}}
-    return {"terminated": _terminated(container)}
+    return {"terminated": _terminated(container, run)}
 
 
-def _terminated(container: Container) -> Obj:
+def _terminated(container: Container, run: str) -> Obj:
     reason = "Completed" if container.code == 0 else "Error"
-    ended: Obj = {"exitCode": container.code, "reason": reason}
+    ended: Obj = {"exitCode": container.code, "reason": reason, "containerID": run}
     if container.message:
         ended["message"] = container.message
     for name, moment in (("startedAt", container.started), ("finishedAt", container.finished)):
