@@ -123,11 +123,24 @@ async def _parts(
     )  # fmt: skip
 
 
+def _make_folders(options: Options) -> None:
+    """Make what the sockets lie in: after a reboot ``/run`` is empty. Raises ExitError."""
+    for flag, path in (
+        ("socket", options.socket),
+        ("introspection-socket", options.introspection_socket),
+    ):
+        try:
+            os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+        except OSError as error:
+            raise process.ExitError(1, f"--{flag} {path}: {error}") from error
+
+
 async def _faces(
     running: process.Process, stack: contextlib.AsyncExitStack, options: Options, parts: Parts,
     intents: Intents,
 ) -> None:  # fmt: skip
     """Open every socket; that of the shim last, which promises that all is there."""
+    await asyncio.to_thread(_make_folders, options)
     listener = Server(options.socket, parts.answerer, options.deadline)
     inside = faces.Inside(
         options=options,
