@@ -39,6 +39,8 @@ _ENTER = _INIT.with_name("enter.py")
 _NAMESPACES = ("--mount", "--net", "--uts", "--ipc", "--pid")
 _NODE_PROGRAMS = ("kubelet", "kube-proxy", "containerd", "cni-daemon")
 _log = logs.get("devcluster")
+_OF_SESSIONS = ("--unset=XDG_RUNTIME_DIR", "--unset=TMPDIR")
+"""Folders of whoever starts the cluster, which a node has not: containerd would write there."""
 _ENTERED = {"mount": "mnt", "net": "net", "uts": "uts", "ipc": "ipc", "pid": "pid_for_children"}
 
 
@@ -229,7 +231,7 @@ class Nodes:
     def _program(self, started: Started, name: str, command: Sequence[str]) -> programs.Program:
         shims = self._places.binaries["containerd-shim-runc-v2"].parent
         path = f"PATH={shims}:{os.environ.get('PATH', '/usr/sbin:/usr/bin:/sbin:/bin')}"
-        entered = (*enter(started.pid), "env", path, *command)
+        entered = (*enter(started.pid), "env", *_OF_SESSIONS, path, *command)
         full = f"{started.node.name}-{name}"
         return programs.Program(full, entered, self._layout.logs / f"{full}.log")
 
