@@ -10,11 +10,12 @@ from collections.abc import Collection, Sequence
 from local_driver import copying, loops, mounts
 
 
-def sightings(found: Sequence[loops.Loop]) -> list[mounts.Mount]:
-    """Return every mount that shows one of the devices."""
+def sightings(found: Sequence[loops.Loop], table: mounts.Table | None = None) -> list[mounts.Mount]:
+    """Return every mount that shows one of the devices, now or in ``table``."""
     if not found:
         return []
-    return [mount for mount in mounts.matching("loop") if any(shows(mount, one) for one in found)]
+    mounted = (table or mounts.table()).matching("loop")
+    return [mount for mount in mounted if any(shows(mount, one) for one in found)]
 
 
 def shows(mount: mounts.Mount, loop: loops.Loop) -> bool:
@@ -37,7 +38,7 @@ def filesystem(loop: loops.Loop) -> mounts.Mount | None:
 def thaw(images: Collection[str]) -> None:
     """End the freezing of file systems in images of these names, that a crash left."""
     bound = {number for number, name in loops.bound() if name in images}
-    for mount in mounts.matching("/dev/loop") if bound else []:
+    for mount in mounts.table().matching("/dev/loop") if bound else []:
         name = pathlib.PurePath(mount.source).name.removeprefix("loop")
         if name.isdecimal() and int(name) in bound:
             copying.thaw(pathlib.Path(mount.point))

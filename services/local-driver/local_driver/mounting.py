@@ -7,6 +7,7 @@ so a call after a crash or a restart finds what the earlier one left and goes on
 import os
 import pathlib
 import stat
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from bitts.core import logs
@@ -47,16 +48,20 @@ def stage(use: Use, path: pathlib.Path, reached: steps.Reached) -> None:
         flags = use.flags
         path.mkdir(parents=True, exist_ok=True)
         path = _canonical(path)
-        own = use.backend.sightings(use.volume.volume_id)
-        if not publishing.is_staged(path, mounts.at(path), own, read_only=flags.is_read_only):
+        table = mounts.table()
+        own = use.backend.sightings(use.volume.volume_id, table)
+        if not publishing.is_staged(path, table.at(path), own, read_only=flags.is_read_only):
             use.backend.show(use.volume, path, flags)
     reached(steps.Step.STAGED)
 
 
-def unstage(backend: Backend, volume_id: str, path: pathlib.Path, reached: steps.Reached) -> None:
-    """Undo stage(). Whatever else is mounted at the path is left alone."""
-    _take_away(backend, volume_id, _canonical(path))
-    backend.release(volume_id)
+def unstage(
+    backends: Collection[Backend], volume_id: str, path: pathlib.Path, reached: steps.Reached
+) -> None:
+    """Undo stage(), whichever backend has the volume; other mounts at the path are left alone."""
+    _take_away(backends, volume_id, _canonical(path))
+    for backend in backends:
+        backend.release(volume_id)
     reached(steps.Step.UNSTAGED)
 
 
@@ -65,8 +70,9 @@ def publish(use: Use, staging: pathlib.Path, target: pathlib.Path, reached: step
     target, staging = _canonical(target), _canonical(staging)
     flags = use.flags
     read_only = flags.is_read_only and not use.is_block
-    own = use.backend.sightings(use.volume.volume_id)
-    top = mounts.at(target)
+    table = mounts.table()
+    own = use.backend.sightings(use.volume.volume_id, table)
+    top = table.at(target)
     mode = use.capability.mode
     if publishing.is_published(target, staging, top, own, mode, read_only=read_only):
         return
@@ -107,20 +113,21 @@ def _source(use: Use, staging: pathlib.Path, own: list[mounts.Mount]) -> pathlib
 
 
 def unpublish(
-    backend: Backend, volume_id: str, target: pathlib.Path, reached: steps.Reached
+    backends: Collection[Backend], volume_id: str, target: pathlib.Path, reached: steps.Reached
 ) -> None:
-    """Undo publish() and remove the target. Whatever else is mounted there is left alone."""
+    """Undo publish(), as unstage() does, and remove the target."""
     target = _canonical(target)
-    _take_away(backend, volume_id, target)
-    if mounts.at(target) is None:
-        mounts.remove_target(target)
+    _take_away(backends, volume_id, target)
+    mounts.remove_target(target)
     reached(steps.Step.UNPUBLISHED)
 
 
-def _take_away(backend: Backend, volume_id: str, path: pathlib.Path) -> None:
-    for mount in backend.sightings(volume_id):
-        if mount.point == str(path):
-            mounts.unmount(path)
+def _take_away(backends: Collection[Backend], volume_id: str, path: pathlib.Path) -> None:
+    table = mounts.table()
+    for backend in backends:
+        for mount in backend.sightings(volume_id, table):
+            if mount.point == str(path):
+                mounts.unmount(path)
 
 
 def _canonical(path: pathlib.Path) -> pathlib.Path:

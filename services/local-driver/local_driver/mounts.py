@@ -8,6 +8,7 @@ need Linux 5.12. All functions block; call them in a thread.
 
 import contextlib
 import ctypes
+import errno
 import os
 import pathlib
 import re
@@ -83,31 +84,40 @@ def _unescaped(text: str) -> str:
     return _OCTAL.sub(lambda found: chr(int(found[1], 8)), text) if "\\" in text else text
 
 
-def lines() -> list[str]:
-    """Return the raw lines of mountinfo: cheap to search, dear to parse."""
-    return MOUNTINFO.read_text(errors="surrogateescape").splitlines()
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What is mounted at an instant, as raw lines: cheap to search, dear to parse.
 
-
-def matching(text: str) -> list[Mount]:
-    """Return the mounts whose line holds ``text`` (no characters that mountinfo escapes)."""
-    return [parse_line(line) for line in lines() if text in line]
-
-
-def at(path: pathlib.Path) -> Mount | None:
-    """Return what is mounted at ``path``, the topmost if several are.
-
-    The path must be as mountinfo has it, without symbolic links.
+    To have the kernel write it down costs milliseconds on a node with many pods, so a call
+    takes one and looks into it several times.
     """
-    rough = path.name if _PLAIN.fullmatch(path.name) else ""
-    found = [mount for mount in matching(rough) if mount.point == str(path)]
-    return found[-1] if found else None
+
+    lines: tuple[str, ...]
+
+    def matching(self, text: str) -> list[Mount]:
+        """Return the mounts whose line holds ``text`` (no characters that mountinfo escapes)."""
+        return [parse_line(line) for line in self.lines if text in line]
+
+    def at(self, path: pathlib.Path) -> Mount | None:
+        """Return what is mounted at ``path``, the topmost if several are.
+
+        The path must be as mountinfo has it, without symbolic links.
+        """
+        rough = path.name if _PLAIN.fullmatch(path.name) else ""
+        found = [mount for mount in self.matching(rough) if mount.point == str(path)]
+        return found[-1] if found else None
+
+
+def table() -> Table:
+    """Return what is mounted now."""
+    return Table(tuple(MOUNTINFO.read_text(errors="surrogateescape").splitlines()))
 
 
 def containing(path: pathlib.Path) -> Mount:
     """Return the mount through which ``path`` is seen."""
     wanted = pathlib.PurePath(os.path.realpath(path))
     above = {str(wanted), *(str(parent) for parent in wanted.parents)}
-    found = [mount for mount in map(parse_line, lines()) if mount.point in above]
+    found = [mount for mount in map(parse_line, table().lines) if mount.point in above]
     return max(enumerate(found), key=lambda pair: (len(pair[1].point), pair[0]))[1]
 
 
@@ -169,17 +179,19 @@ def unmount(target: pathlib.Path) -> None:
 def remove_target(target: pathlib.Path) -> None:
     """Remove the empty folder or file that stood under a mount; a missing one is fine.
 
-    Raises OSError when the folder holds something: it is not ours to delete.
+    One that another mount stands upon is left alone. Raises OSError when the folder holds
+    something: it is not ours to delete.
     """
     try:
-        mode = target.lstat().st_mode
-    except FileNotFoundError:
-        return
-    with contextlib.suppress(FileNotFoundError):
-        if stat.S_ISDIR(mode):
+        if stat.S_ISDIR(target.lstat().st_mode):
             target.rmdir()
         else:
             target.unlink()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
 
 
 def _call(number: int, *arguments: object) -> int:

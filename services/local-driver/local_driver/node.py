@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import os
 import pathlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import TypeVar
 
 from bitts.csi import v1
@@ -224,20 +224,18 @@ class Node(v1.NodeBase):
         self,
         volume_id: str,
         name: str,
-        undo: Callable[[Backend, str, pathlib.Path, steps.Reached], None],
+        undo: Callable[[Collection[Backend], str, pathlib.Path, steps.Reached], None],
         path: pathlib.Path,
     ) -> None:
         """Clean up, even after a volume whose metadata is gone: its pod must be able to end.
 
         So it is not looked up: every backend takes away what it has there.
         """
-        is_ours = volumes.is_id(volume_id)
-
-        def undo_all() -> None:
-            for backend in self._storage.backends.values() if is_ours else ():
-                undo(backend, volume_id, path, self._reached)
-
-        await self._alone(volume_id, name, functools.partial(asyncio.to_thread, undo_all))
+        if not volumes.is_id(volume_id):
+            return
+        every = list(self._storage.backends.values())
+        work = functools.partial(asyncio.to_thread, undo, every, volume_id, path, self._reached)
+        await self._alone(volume_id, name, work)
 
     async def _alone(self, volume_id: str, name: str, work: Callable[[], Awaitable[T]]) -> T:
         try:

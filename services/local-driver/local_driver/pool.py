@@ -21,7 +21,7 @@ def mount(state: pathlib.Path, folder: pathlib.Path, size: int) -> None:
 
     One that exists keeps its size.
     """
-    if mounts.at(pathlib.Path(os.path.realpath(folder))) is not None:
+    if mounts.table().at(pathlib.Path(os.path.realpath(folder))) is not None:
         return
     image = state / _IMAGE
     if not image.exists():

@@ -201,7 +201,7 @@ def test_a_busy_mount_cannot_be_taken_away(tmp_path: pathlib.Path) -> None:
     target.mkdir()
     mounts.bind(source, target, mountflags.parse(["ro", "noexec", "strictatime"]))
     try:
-        found = mounts.at(target)
+        found = mounts.table().at(target)
         assert found is not None
         assert found.is_read_only
         assert "noexec" in found.options

@@ -49,7 +49,7 @@ def test_the_mount_that_holds_a_path_is_the_nearest_above_it() -> None:
 
 
 def test_what_is_mounted_at_a_path_is_found() -> None:
-    found = mounts.at(pathlib.Path("/proc"))
+    found = mounts.table().at(pathlib.Path("/proc"))
     assert found is not None
     assert found.filesystem == "proc"
-    assert mounts.at(pathlib.Path("/proc/self")) is None
+    assert mounts.table().at(pathlib.Path("/proc/self")) is None

@@ -118,8 +118,11 @@ class Backend(Protocol):
         """Return the IDs of all content."""
         ...
 
-    def sightings(self, volume_id: str) -> list[mounts.Mount]:
-        """Return every mount of the volume: staged, published, or a part of it elsewhere."""
+    def sightings(self, volume_id: str, table: mounts.Table | None = None) -> list[mounts.Mount]:
+        """Return every mount of the volume: staged, published, or a part of it elsewhere.
+
+        ``table`` is what is mounted; without it, the kernel is asked.
+        """
         ...
 
     def in_use(self, volume_id: str) -> str:

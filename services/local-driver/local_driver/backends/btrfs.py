@@ -104,13 +104,13 @@ class BtrfsBackend(directory.DirectoryBackend):
             subvolumes.make_writable(path)
         directory.remove_tree(path)
 
-    def sightings(self, volume_id: str) -> list[mounts.Mount]:
+    def sightings(self, volume_id: str, table: mounts.Table | None = None) -> list[mounts.Mount]:
         """Return the mounts of the subvolume and of folders in it, and mounts upon those."""
         tail = f"/{volume_id}"
         own = f"{self.folder}{tail}"
         return [
             mount
-            for mount in mounts.matching(tail)
+            for mount in (table or mounts.table()).matching(tail)
             if (mount.filesystem == "btrfs" and f"{tail}/" in f"{mount.root}/")
             or f"{mount.point}/".startswith(f"{own}/")
         ]

@@ -130,12 +130,12 @@ class DirectoryBackend:
         """Return the IDs of all folders."""
         return set(os.listdir(self.folder))
 
-    def sightings(self, volume_id: str) -> list[mounts.Mount]:
+    def sightings(self, volume_id: str, table: mounts.Table | None = None) -> list[mounts.Mount]:
         """Return the bind mounts of the folder and of folders in it, and mounts upon those."""
         tail = f"/{self.folder.name}/{volume_id}"
         return [
             mount
-            for mount in mounts.matching(tail)
+            for mount in (table or mounts.table()).matching(tail)
             if any(
                 place.endswith(tail) or f"{tail}/" in place for place in (mount.root, mount.point)
             )

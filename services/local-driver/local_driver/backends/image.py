@@ -152,9 +152,9 @@ class ImageBackend:
             name.removesuffix(_SUFFIX) for name in os.listdir(self.folder) if name.endswith(_SUFFIX)
         }
 
-    def sightings(self, volume_id: str) -> list[mounts.Mount]:
+    def sightings(self, volume_id: str, table: mounts.Table | None = None) -> list[mounts.Mount]:
         """Return the mounts of the file system, and of the device nodes, that show the image."""
-        return loopmounts.sightings(loops.find(self._path(volume_id)))
+        return loopmounts.sightings(loops.find(self._path(volume_id)), table)
 
     def in_use(self, volume_id: str) -> str:
         """Say where the image is mounted or attached."""
