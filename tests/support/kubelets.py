@@ -1,0 +1,41 @@
+"""The kubelet of a node of a full Kubernetes as a process, and what it wrote into its log."""
+
+import asyncio
+import os
+import pathlib
+import signal
+
+from support import servers, waiting
+
+
+def pids(machine: servers.Machine) -> list[int]:
+    """Return the processes of the node's kubelet (usually one). Blocking."""
+    try:
+        space = os.readlink(f"/proc/{machine.pid}/ns/pid_for_children")
+    except OSError:
+        return []
+    return [int(entry.name) for entry in pathlib.Path("/proc").iterdir() if _is(entry, space)]
+
+
+def _is(entry: pathlib.Path, space: str) -> bool:
+    if not entry.name.isdigit():
+        return False
+    try:
+        words = (entry / "cmdline").read_bytes().split(b"\0")
+        inside = os.readlink(entry / "ns/pid") == space
+    except OSError:  # ended meanwhile
+        return False
+    return inside and words[0].endswith(b"/kubelet")
+
+
+async def restart(machine: servers.Machine) -> None:
+    """Kill the kubelet and wait until the cluster has started another."""
+    before = await asyncio.to_thread(pids, machine)
+    for pid in before:
+        os.kill(pid, signal.SIGKILL)
+
+    async def another() -> bool:
+        now = await asyncio.to_thread(pids, machine)
+        return bool(now) and not set(now) & set(before)
+
+    await waiting.until(another, f"another kubelet on {machine.name}")
