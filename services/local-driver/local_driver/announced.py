@@ -1,5 +1,7 @@
 """What the driver says it serves, which is what it serves: capabilities by options. Pure."""
 
+from collections.abc import Iterable
+
 from bitts.csi import v1
 
 from local_driver.options import ServiceOptions
@@ -7,6 +9,7 @@ from local_driver.options import ServiceOptions
 _Plugin = v1.PluginCapabilityServiceType
 _Controller = v1.ControllerServiceCapabilityRpcType
 _Node = v1.NodeServiceCapabilityRpcType
+_Group = v1.GroupControllerServiceCapabilityRpcType
 _Expansion = v1.PluginCapabilityVolumeExpansionType
 
 _ALWAYS = (
@@ -35,13 +38,14 @@ _NODE_ALWAYS = (
 )
 
 
-def plugin() -> list[v1.PluginCapability]:
-    """Return the services beside identity and node, and when volumes may grow."""
-    services = (
-        _Plugin.CONTROLLER_SERVICE,
-        _Plugin.VOLUME_ACCESSIBILITY_CONSTRAINTS,
-        _Plugin.GROUP_CONTROLLER_SERVICE,
-    )
+def plugin(*, has_controller: bool = True) -> list[v1.PluginCapability]:
+    """Return the services beside identity and node, and when volumes may grow.
+
+    Without ``has_controller``, another process serves the controller's half.
+    """
+    services = [_Plugin.VOLUME_ACCESSIBILITY_CONSTRAINTS]
+    if has_controller:
+        services += [_Plugin.CONTROLLER_SERVICE, _Plugin.GROUP_CONTROLLER_SERVICE]
     growing = v1.PluginCapabilityVolumeExpansion(type=_Expansion.ONLINE)
     return [
         *(v1.PluginCapability(service=v1.PluginCapabilityService(type=kind)) for kind in services),
@@ -63,6 +67,12 @@ def controller(services: ServiceOptions) -> list[v1.ControllerServiceCapability]
     ]
 
 
+def rpcs(capabilities: Iterable[v1.ControllerServiceCapability]) -> frozenset[str]:
+    """Return the names of the RPCs in a list of capabilities."""
+    found = (one.rpc.type.name for one in capabilities if one.rpc is not None)
+    return frozenset(name for name in found if name)
+
+
 def node(services: ServiceOptions) -> list[v1.NodeServiceCapability]:
     """Return the node's RPCs."""
     health = (
@@ -74,3 +84,11 @@ def node(services: ServiceOptions) -> list[v1.NodeServiceCapability]:
         v1.NodeServiceCapability(rpc=v1.NodeServiceCapabilityRpc(type=kind))
         for kind in (*_NODE_ALWAYS, *health)
     ]
+
+
+def groups() -> list[v1.GroupControllerServiceCapability]:
+    """Return the group controller's RPCs."""
+    rpc = v1.GroupControllerServiceCapabilityRpc(
+        type=_Group.CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT
+    )
+    return [v1.GroupControllerServiceCapability(rpc=rpc)]

@@ -7,23 +7,21 @@ import dataclasses
 import functools
 import os
 import pathlib
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 
 import bitts
 from bitts.core import exclusive, ledger, logs, process
-from bitts.csi import redact, v1
-from bitts.rpc import introspection, server, services
+from bitts.rpc import introspection, listeners, services, tls
 from bitts.rpc.codes import RpcError
 
 from local_driver import (
     announcing,
     checking,
-    dispatch,
-    faultrules,
     faults,
     faultsocket,
     names,
     opening,
+    serving,
     steps,
 )
 from local_driver.controller import Controller
@@ -32,6 +30,7 @@ from local_driver.identity import Identity
 from local_driver.node import Node
 from local_driver.operations import Operations
 from local_driver.options import Options
+from local_driver.roles import Role
 from local_driver.storage import Storage
 from local_driver.taking import Taker
 
@@ -45,8 +44,16 @@ THREADS = 16
 def run(options: Options) -> int:
     """Serve until a signal comes; returns the exit code."""
     logs.configure(options.logs, names.PROGRAM)
-    work = _check if options.checks else _main
-    return process.run(functools.partial(work, options=options), names.PROGRAM)
+    work = functools.partial(_work(options), options=options)
+    return process.run(work, names.PROGRAM)
+
+
+def _work(options: Options) -> Callable[..., Coroutine[object, object, None]]:
+    if options.roles.role is Role.CONTROLLER:
+        from local_driver.cluster import app  # nodes need nothing of it
+
+        return app.main
+    return _check if options.checks else _main
 
 
 async def _check(_running: process.Process, options: Options) -> None:
@@ -59,10 +66,7 @@ async def _check(_running: process.Process, options: Options) -> None:
 async def _main(running: process.Process, options: Options) -> None:
     pool = concurrent.futures.ThreadPoolExecutor(THREADS, "blocking")
     asyncio.get_running_loop().set_default_executor(pool)
-    methods = _method_names(
-        [v1.IdentityBase(), v1.ControllerBase(), v1.GroupControllerBase(), v1.NodeBase()]
-    )
-    rules = _rules(options, methods)
+    rules, methods = serving.rules(options)
     reached = faults.observer(rules) if rules is not None else steps.unobserved
     record = ledger.Ledger()
     operations = Operations(record)
@@ -72,13 +76,12 @@ async def _main(running: process.Process, options: Options) -> None:
         storage = opened.storage
         options = _with_default(options, next(iter(storage.backends)))
         taker = Taker(storage, opened.archive, operations, options.node_id)
-        csi: list[services.Service] = [
+        controllers = [
             Identity(options.driver_name),
             Controller(storage, taker, operations, options),
             GroupController(taker),
-            Node(storage, operations, options, reached),
         ]
-        dispatched = [dispatch.Dispatched(service, rules) for service in csi]
+        node = Node(storage, operations, options, reached)
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(opened.close)
             stack.push_async_callback(operations.finish, GRACE)
@@ -90,7 +93,8 @@ async def _main(running: process.Process, options: Options) -> None:
                 running.start(
                     "fault socket", faultsocket.serve(options.faults.socket, rules, methods)
                 )
-            await stack.enter_async_context(_serving(dispatched, options.socket))
+            for place, served in _places(options, controllers, node):
+                await stack.enter_async_context(serving.at(place, served, rules, GRACE))
             if options.registration.folder:
                 running.start(
                     "registration", announcing.offer(options.driver_name, options.registration)
@@ -107,14 +111,17 @@ def _with_default(options: Options, backend: str) -> Options:
     return dataclasses.replace(options, storage=storage)
 
 
-def _rules(options: Options, methods: Sequence[str]) -> faultrules.FaultSet | None:
-    if not options.faults.rules and not options.faults.socket:
-        return None
-    try:
-        given = [faultrules.parse(text, methods) for text in options.faults.rules]
-    except ValueError as error:
-        raise process.ExitError(1, f"--fault {error}") from error
-    return faultrules.FaultSet(given)
+def _places(
+    options: Options, controllers: Sequence[services.Service], node: Node
+) -> list[tuple[serving.Place, Sequence[services.Service]]]:
+    """Return what is served where: with a controller elsewhere, its half is for that alone."""
+    if options.roles.role is Role.ALL:
+        return [(options.socket, [*controllers, node])]
+    link = options.roles.link
+    credentials = tls.Credentials(tls.Files(link.certificate, link.key, link.authority))
+    port = listeners.TlsListener(*link.listen, credentials, link.controller_name)
+    identity = Identity(options.driver_name, has_controller=False)
+    return [(port, controllers), (options.socket, [identity, node])]
 
 
 async def _sweep(running: process.Process, storage: Storage, operations: Operations) -> None:
@@ -147,23 +154,6 @@ def _sources(storage: Storage, record: ledger.Ledger) -> introspection.Sources:
     )
 
 
-@contextlib.asynccontextmanager
-async def _serving(served: Sequence[services.Service], path: str) -> AsyncIterator[None]:
-    listener = server.Server(served, path, scrub=redact.scrub)
-    try:
-        await listener.start()
-    except OSError as error:
-        raise process.ExitError(1, f"--endpoint={path}: {error}") from error
-    try:
-        yield
-    finally:
-        await listener.stop(GRACE)
-
-
-def _method_names(served: Sequence[services.Service]) -> list[str]:
-    return [dispatch.short_name(method.name) for one in served for method in one.rpc_methods()]
-
-
 def _tell_ready(running: process.Process, options: Options, storage: Storage) -> None:
     running.started()
     log = running.log
@@ -172,6 +162,7 @@ def _tell_ready(running: process.Process, options: Options, storage: Storage) ->
     log.info(
         "Serving",
         driver=options.driver_name,
+        role=options.roles.role.value,
         node=options.node_id,
         socket=options.socket,
         state=options.storage.state,

@@ -35,7 +35,7 @@ class Codec(Generic[R]):
 
 def encode(volume: Volume) -> bytes:
     """Return the text to store for a volume."""
-    return _text(
+    return text_of(
         {
             "id": volume.volume_id,
             "name": volume.name,
@@ -59,22 +59,22 @@ def encode(volume: Volume) -> bytes:
 
 def decode(text: bytes) -> Volume:
     """Return the volume that a text describes; raises DocumentError."""
-    return _read(text, _volume)
+    return read(text, _volume)
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
     """Return the text to store for a snapshot."""
-    return _text(_snapshot_fields(snapshot))
+    return text_of(_snapshot_fields(snapshot))
 
 
 def decode_snapshot(text: bytes) -> Snapshot:
     """Return the snapshot that a text describes; raises DocumentError."""
-    return _read(text, _snapshot)
+    return read(text, _snapshot)
 
 
 def encode_group(group: Group) -> bytes:
     """Return the text to store for a group, its members included."""
-    return _text(
+    return text_of(
         {
             "id": group.group_id,
             "name": group.name,
@@ -88,32 +88,32 @@ def encode_group(group: Group) -> bytes:
 
 def decode_group(text: bytes) -> Group:
     """Return the group that a text describes; raises DocumentError."""
-    return _read(text, _group)
+    return read(text, _group)
 
 
 def _volume(fields: Mapping[str, Any]) -> Volume:
     return Volume(
-        volume_id=_typed(fields, "id", str),
-        name=_typed(fields, "name", str),
-        serial=_typed(fields, "serial", int),
-        node=_typed(fields, "node", str),
-        backend=_typed(fields, "backend", str),
-        capacity=_typed(fields, "capacity", int),
+        volume_id=typed(fields, "id", str),
+        name=typed(fields, "name", str),
+        serial=typed(fields, "serial", int),
+        node=typed(fields, "node", str),
+        backend=typed(fields, "backend", str),
+        capacity=typed(fields, "capacity", int),
         access=_access(fields),
-        filesystem=_typed(fields, "filesystem", str),
-        content=Content(_typed(fields, "content", str)),
-        created=float(_typed(fields, "created", float)),
-        is_limited=_typed(fields, "limited", bool),
-        source=_typed(fields, "source", str, ""),
-        attachments=tuple(map(_attachment, _typed(fields, "attached", list, []))),
-        mutable=tuple(sorted(_typed(fields, "mutable", dict, {}).items())),
+        filesystem=typed(fields, "filesystem", str),
+        content=Content(typed(fields, "content", str)),
+        created=float(typed(fields, "created", float)),
+        is_limited=typed(fields, "limited", bool),
+        source=typed(fields, "source", str, ""),
+        attachments=tuple(map(_attachment, typed(fields, "attached", list, []))),
+        mutable=tuple(sorted(typed(fields, "mutable", dict, {}).items())),
     )
 
 
 def _attachment(fields: Any) -> Attachment:
     if not isinstance(fields, dict):
         raise DocumentError("field 'attached' holds what is not a JSON object")
-    return Attachment(_typed(fields, "node", str), _typed(fields, "readonly", bool))
+    return Attachment(typed(fields, "node", str), typed(fields, "readonly", bool))
 
 
 def _snapshot_fields(snapshot: Snapshot) -> dict[str, object]:
@@ -135,40 +135,42 @@ def _snapshot_fields(snapshot: Snapshot) -> dict[str, object]:
 
 def _snapshot(fields: Mapping[str, Any]) -> Snapshot:
     return Snapshot(
-        snapshot_id=_typed(fields, "id", str),
-        name=_typed(fields, "name", str),
-        serial=_typed(fields, "serial", int),
-        node=_typed(fields, "node", str),
-        backend=_typed(fields, "backend", str),
-        source_id=_typed(fields, "source", str),
-        size=_typed(fields, "size", int),
+        snapshot_id=typed(fields, "id", str),
+        name=typed(fields, "name", str),
+        serial=typed(fields, "serial", int),
+        node=typed(fields, "node", str),
+        backend=typed(fields, "backend", str),
+        source_id=typed(fields, "source", str),
+        size=typed(fields, "size", int),
         access=_access(fields),
-        filesystem=_typed(fields, "filesystem", str),
-        content=Content(_typed(fields, "content", str)),
-        created=float(_typed(fields, "created", float)),
-        group_id=_typed(fields, "group", str),
+        filesystem=typed(fields, "filesystem", str),
+        content=Content(typed(fields, "content", str)),
+        created=float(typed(fields, "created", float)),
+        group_id=typed(fields, "group", str),
     )
 
 
 def _group(fields: Mapping[str, Any]) -> Group:
-    members = _typed(fields, "members", list)
+    members = typed(fields, "members", list)
     if not all(isinstance(member, dict) for member in members):
         raise DocumentError("field 'members' holds what is not a JSON object")
     return Group(
-        group_id=_typed(fields, "id", str),
-        name=_typed(fields, "name", str),
-        serial=_typed(fields, "serial", int),
-        node=_typed(fields, "node", str),
-        created=float(_typed(fields, "created", float)),
+        group_id=typed(fields, "id", str),
+        name=typed(fields, "name", str),
+        serial=typed(fields, "serial", int),
+        node=typed(fields, "node", str),
+        created=float(typed(fields, "created", float)),
         members=tuple(_snapshot(member) for member in members),
     )
 
 
-def _text(fields: Mapping[str, object]) -> bytes:
+def text_of(fields: Mapping[str, object]) -> bytes:
+    """Return fields as the text of a record."""
     return json.dumps({"format": FORMAT, **fields}, ensure_ascii=False).encode() + b"\n"
 
 
-def _read(text: bytes, made: Callable[[Mapping[str, Any]], R]) -> R:
+def read(text: bytes, made: Callable[[Mapping[str, Any]], R]) -> R:
+    """Return what ``made`` makes of a record's fields; raises DocumentError."""
     try:
         fields = json.loads(text)
     except ValueError as error:
@@ -184,10 +186,11 @@ def _read(text: bytes, made: Callable[[Mapping[str, Any]], R]) -> R:
 
 
 def _access(fields: Mapping[str, Any]) -> frozenset[AccessType]:
-    return frozenset(AccessType(item) for item in _typed(fields, "access", list))
+    return frozenset(AccessType(item) for item in typed(fields, "access", list))
 
 
-def _typed(fields: Mapping[str, Any], name: str, kind: type, absent: object = _REQUIRED) -> Any:
+def typed(fields: Mapping[str, Any], name: str, kind: type, absent: object = _REQUIRED) -> Any:
+    """Return a field, ``absent`` without it; raises DocumentError unless it is of its kind."""
     if absent is not _REQUIRED and name not in fields:
         return absent  # written by an older driver
     value = fields.get(name)

@@ -3,9 +3,7 @@
 from bitts.csi import v1
 from bitts.rpc.codes import Code, RpcError
 
-from local_driver import failures, messages, requests, taking
-
-_Rpc = v1.GroupControllerServiceCapabilityRpcType
+from local_driver import announced, failures, messages, requests, taking
 
 
 class GroupController(v1.GroupControllerBase):
@@ -19,11 +17,7 @@ class GroupController(v1.GroupControllerBase):
     ) -> v1.GroupControllerGetCapabilitiesResponse:
         """Return what is really served."""
         del request
-        kind = _Rpc.CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT
-        rpc = v1.GroupControllerServiceCapabilityRpc(type=kind)
-        return v1.GroupControllerGetCapabilitiesResponse(
-            capabilities=[v1.GroupControllerServiceCapability(rpc=rpc)]
-        )
+        return v1.GroupControllerGetCapabilitiesResponse(capabilities=announced.groups())
 
     async def create_volume_group_snapshot(
         self, request: v1.CreateVolumeGroupSnapshotRequest

@@ -12,6 +12,7 @@ from bitts.core.sidecarflags import LogFlags, LogOptions
 from bitts.rpc import addresses
 
 from local_driver import names
+from local_driver.roles import Role, RoleFlags, RoleOptions
 
 _SUMMARY = "A CSI driver for storage on the node: folders, or images over loop devices."
 _SUFFIXES = {
@@ -83,6 +84,7 @@ class Options:
     storage: StorageOptions
     services: ServiceOptions
     registration: RegistrationOptions
+    roles: RoleOptions
     faults: FaultOptions
     introspection_socket: str
     checks: bool
@@ -188,6 +190,7 @@ class Flags:
         self._max_volumes = flags.unsigned(
             "max-volumes-per-node", 0, "volumes that pods on the node may use at once; 0: no limit"
         )
+        self._roles = RoleFlags(flags)
         self._storage = StorageFlags(flags)
         self._services = ServiceFlags(flags)
         self._registration = flags.string(
@@ -228,6 +231,9 @@ class Flags:
                 f"{names.SEGMENT_LIMIT} characters",
                 1,
             )
+        roles = self._roles.options(values, driver_name)
+        if roles.role is Role.CONTROLLER:
+            self._refuse_of_nodes(values)
         introspection = values[self._introspection] or posixpath.join(
             posixpath.dirname(socket), f"bitts-{names.PROGRAM}.sock"
         )
@@ -241,6 +247,7 @@ class Flags:
             registration=RegistrationOptions(
                 values[self._registration], values[self._kubelet_path] or socket
             ),
+            roles=roles,
             faults=FaultOptions(
                 values[self._faults], _optional("fault-socket", values[self._fault_socket])
             ),
@@ -249,6 +256,17 @@ class Flags:
             repairs=values[self._repair],
             logs=self._logs.options(values),
         )
+
+    def _refuse_of_nodes(self, values: FlagValues) -> None:
+        """Refuse what has no meaning for a controller that has no volumes itself."""
+        given = {
+            "registration-dir": bool(values[self._registration]),
+            "check": values[self._check],
+            "repair": values[self._repair],
+        }
+        for flag, is_given in given.items():
+            if is_given:
+                raise FlagError(f"--{flag} is for nodes, not for --role=controller", 1)
 
 
 def parse_size(text: str) -> int:

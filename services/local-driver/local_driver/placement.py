@@ -1,7 +1,6 @@
 """On which node a volume goes, and whether there is room. Pure.
 
-Today the driver knows one node, its own; the choice is written for several, since a
-controller that serves a whole cluster makes it in the same way.
+A node's own driver knows one node, itself; the controller of several ranks them in the same way.
 """
 
 from collections.abc import Mapping, Sequence
@@ -77,13 +76,16 @@ def choose(candidates: Sequence[Candidate], requirement: Requirement, size: int)
     if not roomy:
         most = max(node.available for node in reachable)
         raise _exhausted(f"required_bytes: {size} bytes are needed, {most} are available")
-    return min(roomy, key=lambda node: (_rank(node, requirement.preferred), -node.available))
+    return min(
+        roomy, key=lambda node: (rank(node.segments, requirement.preferred), -node.available)
+    )
 
 
-def _rank(node: Candidate, preferred: Sequence[Segments]) -> int:
-    for rank, term in enumerate(preferred):
-        if matches(term, node.segments):
-            return rank
+def rank(segments: Segments, preferred: Sequence[Segments]) -> int:
+    """Return how far down the list of preferred topologies a node comes; their number if not."""
+    for place, term in enumerate(preferred):
+        if matches(term, segments):
+            return place
     return len(preferred)
 
 

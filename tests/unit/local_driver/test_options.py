@@ -2,7 +2,7 @@
 
 import pytest
 from bitts.core.flags import FlagError
-from local_driver import options
+from local_driver import options, roles
 
 
 def read(*words: str) -> options.Options:
@@ -67,3 +67,64 @@ def test_a_wrong_value_names_its_flag(word: str) -> None:
 )
 def test_sizes(text: str, expected: int) -> None:
     assert options.parse_size(text) == expected
+
+
+TLS = ("--tls-cert=c", "--tls-key=k", "--tls-ca=a")
+
+
+def test_without_a_role_a_driver_serves_its_own_node() -> None:
+    found = read("--node-id=n1").roles
+    assert found.role is roles.Role.ALL
+    assert found.link.name_of("n1") == "n1.nodes.local.csi.bitts.dev"
+    assert found.link.controller_name == "controller.local.csi.bitts.dev"
+
+
+def test_a_node_waits_for_its_controller() -> None:
+    found = read("--role=node", "--node-id=n1", "--listen=[::]:9809", *TLS).roles
+    assert found.role is roles.Role.NODE
+    assert found.link == roles.LinkOptions(
+        ("::", 9809), "c", "k", "a", "{node}.nodes.local.csi.bitts.dev",
+        "controller.local.csi.bitts.dev",
+    )  # fmt: skip
+
+
+def test_a_controller_knows_its_nodes() -> None:
+    found = read(
+        "--role=controller", "--nodes=n1=h:1", "--nodes-file=/f",
+        "--node-address-template={node}.net:9", "--driver-name=disk.example",
+        "--tls-node-name={node}.example", "--tls-controller-name=boss.example", *TLS,
+    ).roles  # fmt: skip
+    assert found.nodes == roles.NodesOptions("n1=h:1", "/f", "{node}.net:9")
+    assert found.link.name_of("n1") == "n1.example"
+    assert found.link.controller_name == "boss.example"
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--role=node", *TLS), "--role=node needs --listen"),
+        (("--role=node", "--listen=:1", *TLS[1:]), "--role=node needs --tls-cert"),
+        (("--role=controller", *TLS), "--role=controller needs --nodes or --nodes-file"),
+        (("--role=controller", "--nodes=a=b:1"), "--role=controller needs --tls-cert"),
+        (("--listen=:1",), "--listen is not for --role=all: it goes with --role=node"),
+        (("--tls-ca=a",), "goes with --role=controller or --role=node"),
+        (("--role=node", "--listen=:1", "--nodes-file=f", *TLS), "not for --role=node"),
+        (("--role=node", "--listen=here", *TLS), "--listen: address 'here'"),
+        (("--role=controller", "--nodes=a", "--tls-node-name=b", *TLS), "needs {node}"),
+        (
+            ("--role=controller", "--nodes=a", "--node-address-template={node}", *TLS),
+            "--node-address-template: address 'node'",
+        ),
+        (("--role=controller", "--nodes=a=b:1", "--check", *TLS), "--check is for nodes"),
+        (
+            ("--role=controller", "--nodes=a=b:1", "--registration-dir=/r", *TLS),
+            "--registration-dir is for nodes",
+        ),
+    ],
+)
+def test_a_role_lacks_nothing_and_has_nothing_of_the_others(
+    words: tuple[str, ...], text: str
+) -> None:
+    with pytest.raises(FlagError) as caught:
+        read("--node-id=n1", *words)
+    assert text in str(caught.value)

@@ -1,0 +1,253 @@
+"""What every node holds, as far as the controller knows: in memory, and on disk for a restart.
+
+It is asked about nodes that cannot be asked themselves. What a node says replaces what is
+known of it; a change that passes through the controller meanwhile is kept. An account that is
+a moment old on disk does no harm, so accounts are written a little later, many changes at once.
+An intent is on disk before its CreateVolume is sent, and goes after the account that holds the
+outcome: at no time has a crash room to forget where a volume may have been made.
+"""
+
+import asyncio
+import dataclasses
+import itertools
+import pathlib
+import time
+from collections.abc import Iterable
+from typing import TypeVar
+
+from bitts.core import logs
+
+from local_driver import metadata, places, snapshots
+from local_driver.cluster import known
+from local_driver.cluster.known import Account, Intent, KnownSnapshot, KnownVolume
+
+T = TypeVar("T")
+
+SAVING_INTERVAL = 0.5
+"""Seconds between two rounds of writing what has changed."""
+
+FORGOTTEN = 24 * 3600.0
+"""Seconds after which an intent that came to nothing, by its node's own list, is dropped."""
+
+_log = logs.get("nodes")
+
+
+class _Holdings:
+    """What one node holds. ``changed`` numbers what passed through here, by ID."""
+
+    def __init__(self, account: Account) -> None:
+        self.volumes = {one.volume_id: one for one in account.volumes}
+        self.snapshots = {one.snapshot_id: one for one in account.snapshots}
+        self.changed: dict[str, int] = {}
+
+    def account(self, node: str) -> Account:
+        return Account(node, tuple(self.volumes.values()), tuple(self.snapshots.values()))
+
+
+class Book:
+    """Accounts of all nodes that were ever heard of, and intents that are open."""
+
+    def __init__(self, state: pathlib.Path) -> None:
+        self._accounts = metadata.Store(state / "nodes", known.ACCOUNTS)
+        self._intents = metadata.Store(state / "intents", known.INTENTS)
+        self._nodes: dict[str, _Holdings] = {}
+        self._open: dict[str, Intent] = {}
+        self._ended: set[str] = set()
+        self._dirty: set[str] = set()
+        self._changes = itertools.count(1)
+
+    def load(self) -> None:
+        """Read what the last run left; what cannot be read counts as never heard of. Blocks."""
+        accounts, intents = self._accounts.load(), self._intents.load()
+        self._nodes = {one.node: _Holdings(one) for one in accounts.records}
+        self._open = {one.digest: one for one in intents.records}
+        for name, problem in {**accounts.damaged, **intents.damaged}.items():
+            _log.error("A record cannot be read, its node has to be heard", id=name, err=problem)
+
+    def has_heard(self, node: str) -> bool:
+        """Whether the node has ever told what it holds."""
+        return node in self._nodes
+
+    def nodes(self) -> list[str]:
+        """Return all nodes that have."""
+        return sorted(self._nodes)
+
+    def volumes(self, node: str) -> list[KnownVolume]:
+        """Return the volumes of a node, in no order."""
+        found = self._nodes.get(node)
+        return list(found.volumes.values()) if found is not None else []
+
+    def snapshots(self, node: str) -> list[KnownSnapshot]:
+        """Return the snapshots of a node, in no order."""
+        found = self._nodes.get(node)
+        return list(found.snapshots.values()) if found is not None else []
+
+    def volume(self, node: str, volume_id: str) -> KnownVolume | None:
+        """Return a volume of a node, if it has it."""
+        found = self._nodes.get(node)
+        return found.volumes.get(volume_id) if found is not None else None
+
+    def holders(self, digest: str, nodes: Iterable[str]) -> list[str]:
+        """Return those of ``nodes`` that have, or were sent, a volume by the name's digest."""
+        intent = None if digest in self._ended else self._open.get(digest)
+        return [
+            node
+            for node in nodes
+            if (intent is not None and intent.node == node)
+            or self.volume(node, f"{places.of_node(node)}-{digest}") is not None
+        ]
+
+    def snapshot_by_name(
+        self, digest: str, nodes: Iterable[str]
+    ) -> tuple[str, KnownSnapshot] | None:
+        """Return a snapshot by its name's digest, and the node that has it."""
+        for node in nodes:
+            held = self._nodes.get(node)
+            found = held and held.snapshots.get(f"s-{places.of_node(node)}-{digest}")
+            if found:
+                return node, found
+        return None
+
+    def group_holder(self, digest: str, nodes: Iterable[str]) -> str:
+        """Return a node that has a group by its name's digest; empty for none."""
+        for node in nodes:
+            group_id = f"g-{places.of_node(node)}-{digest}"
+            if any(one.group_id == group_id for one in self.snapshots(node)):
+                return node
+        return ""
+
+    def mark(self) -> int:
+        """Return a moment: what changes from now on is kept by told()."""
+        return next(self._changes)
+
+    def told(
+        self,
+        node: str,
+        mark: int,
+        volumes: Iterable[KnownVolume],
+        snapshots: Iterable[KnownSnapshot],
+    ) -> None:
+        """Take in a node's own list, which was begun at ``mark``."""
+        old = self._nodes.get(node) or _Holdings(Account(node))
+        new = _Holdings(Account(node, tuple(volumes), tuple(snapshots)))
+        later = {record: number for record, number in old.changed.items() if number > mark}
+        for record in later:
+            _keep(old.volumes, new.volumes, record)
+            _keep(old.snapshots, new.snapshots, record)
+        new.changed = later
+        if node not in self._nodes or new.account(node) != old.account(node):
+            self._dirty.add(node)
+        self._nodes[node] = new
+        self._settle_by(node, new)
+
+    def _settle_by(self, node: str, held: _Holdings) -> None:
+        """End intents that a list has answered."""
+        place = places.of_node(node)
+        for intent in list(self._open.values()):
+            if intent.node == node:
+                is_there = f"{place}-{intent.digest}" in held.volumes
+                if is_there or time.time() - intent.since > FORGOTTEN:
+                    self.settle(intent.digest)
+
+    def learn(self, node: str, volume: KnownVolume) -> None:
+        """Note a volume that was made or changed through here."""
+        held = self._touch(node, volume.volume_id)
+        if held is not None:
+            held.volumes[volume.volume_id] = volume
+
+    def change(
+        self,
+        node: str,
+        volume_id: str,
+        *,
+        capacity: int | None = None,
+        attached: tuple[str, ...] | None = None,
+    ) -> None:
+        """Note what has changed of a volume; an unknown one is left to the next list."""
+        volume = self.volume(node, volume_id)
+        if volume is None:
+            return
+        if capacity is not None:
+            volume = dataclasses.replace(volume, capacity=capacity)
+        if attached is not None:
+            volume = dataclasses.replace(volume, attached=attached)
+        self.learn(node, volume)
+
+    def learn_snapshots(self, node: str, taken: Iterable[KnownSnapshot]) -> None:
+        """Note snapshots that were taken through here."""
+        for snapshot in taken:
+            held = self._touch(node, snapshot.snapshot_id)
+            if held is not None:
+                held.snapshots[snapshot.snapshot_id] = snapshot
+
+    def forget(self, node: str, record_id: str) -> None:
+        """Note that a volume, a snapshot or a whole group was removed through here."""
+        held = self._touch(node, record_id)
+        if held is None:
+            return
+        held.volumes.pop(record_id, None)
+        held.snapshots.pop(record_id, None)
+        if snapshots.is_group_id(record_id):
+            for member in [one for one in held.snapshots.values() if one.group_id == record_id]:
+                self.forget(node, member.snapshot_id)
+
+    def _touch(self, node: str, record_id: str) -> _Holdings | None:
+        held = self._nodes.get(node)
+        if held is not None:
+            held.changed[record_id] = next(self._changes)
+            self._dirty.add(node)
+        return held
+
+    async def intend(self, digest: str, node: str) -> None:
+        """Record that a CreateVolume is about to be sent; raises OSError, RpcError."""
+        before = self._open.get(digest)
+        self._ended.discard(digest)
+        if before is None or before.node != node:
+            intent = Intent(digest, node, time.time())
+            await self._intents.create(intent, metadata.nothing, ())
+            self._open[digest] = intent
+
+    def settle(self, digest: str) -> None:
+        """Note that a CreateVolume has ended: its volume is in the account, or is not there."""
+        if digest in self._open:
+            self._ended.add(digest)
+
+    async def keep_saved(self) -> None:
+        """Write what has changed, until cancelled."""
+        while True:
+            await asyncio.sleep(SAVING_INTERVAL)
+            try:
+                await self.save()
+            except OSError as error:
+                _log.error("Cannot write what nodes hold; trying again", err=error)
+
+    async def save(self) -> None:
+        """Write what has changed; raises OSError, and it is tried again by the next call."""
+        ended = frozenset(self._ended)
+        for node in sorted(self._dirty):
+            self._dirty.discard(node)
+            try:
+                await self._accounts.replace(self._nodes[node].account(node))
+            except BaseException:
+                self._dirty.add(node)
+                raise
+        for digest in ended & self._ended:
+            self._ended.discard(digest)
+            self._open.pop(digest, None)
+            await self._intents.remove(digest, metadata.nothing)
+
+    async def close(self) -> None:
+        """Write everything and end."""
+        try:
+            await self.save()
+        finally:
+            await self._accounts.close()
+            await self._intents.close()
+
+
+def _keep(old: dict[str, T], new: dict[str, T], record: str) -> None:
+    """Carry over one record that changed while its node made its list."""
+    if record in old:
+        new[record] = old[record]
+    else:
+        new.pop(record, None)
