@@ -23,6 +23,7 @@ from cni_daemon.intents import Intents
 from cni_daemon.ipam.stores import Stores
 from cni_daemon.journal import Journal, Loaded
 from cni_daemon.options import Options
+from cni_daemon.routekeeping import Keeper
 from cni_daemon.sandboxes import Sandboxes
 from cni_daemon.server import Server
 from cni_daemon.tally import Tally
@@ -65,6 +66,7 @@ class Parts:
     foundations: Foundations
     stores: Stores
     executor: Executor
+    keeper: Keeper
     engine: Engine
     record: ledger.Ledger
     tally: Tally
@@ -77,8 +79,8 @@ async def _main(running: process.Process, options: Options) -> None:
         parts = await _parts(running, stack, options)
         intents = Intents(options.intents, parts.answerer, parts.tally)
         upkeep = Upkeep(
-            parts.engine, intents, parts.executor, parts.foundations, parts.tally,
-            options.upkeep_interval,
+            parts.engine, intents, parts.executor, parts.foundations, parts.keeper, parts.record,
+            parts.tally, options.upkeep_interval,
         )  # fmt: skip
         await asyncio.to_thread(intents.prepare)
         await upkeep.recover(parts.loaded)
@@ -111,6 +113,7 @@ async def _parts(
     stores = Stores()
     executor = Executor(stores, options.reached, foundations.note)
     attacher = Attacher(journal, executor, stores, _indexes(), options.reached)
+    keeper = Keeper(journal, executor, options.reached)
     monitor = _monitor(running)
     stack.callback(monitor.close)
     record = ledger.Ledger()
@@ -119,7 +122,7 @@ async def _parts(
     tally = Tally(requests.served_types())
     answerer = Answerer(engine, tally)
     return Parts(
-        journal, loaded, foundations, stores, executor, engine, record, tally, answerer
+        journal, loaded, foundations, stores, executor, keeper, engine, record, tally, answerer
     )  # fmt: skip
 
 
@@ -147,7 +150,7 @@ async def _faces(
         journal=parts.journal,
         stores=parts.stores,
         engine=parts.engine,
-        executor=parts.executor,
+        keeper=parts.keeper,
         record=parts.record,
         tally=parts.tally,
         intents=lambda: intents.waiting,

@@ -9,7 +9,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import functools
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from bitts.cni import attachments
@@ -18,7 +18,7 @@ from bitts.core import logs
 from bitts.core.ledger import Ledger
 from bitts.net.monitor import LinkMonitor
 
-from cni_daemon import chain
+from cni_daemon import callers, chain
 from cni_daemon.attaching import Attached, Attacher
 from cni_daemon.executor import OperationError
 from cni_daemon.locks import Gate, KeyedLocks
@@ -28,7 +28,8 @@ from cni_daemon.records import Entry, Phase
 from cni_daemon.requests import Request
 
 T = TypeVar("T")
-_LOOP = "attachments"
+LOOP = "attachments"
+"""Where the ledger keeps what was decided about ``network/container``."""
 
 CARRIER_TIMEOUT = 3.0
 """Seconds until a new host link must be up; the reference waits 2.5 in steps."""
@@ -99,21 +100,28 @@ class Engine:
             await work(entry)
             return True
 
+    @contextlib.asynccontextmanager
+    async def reserved(self, network: str, container_id: str, ifname: str) -> AsyncIterator[None]:
+        """Keep GC of the network, and everybody who works on the attachment, away."""
+        gate = self._gates.setdefault(network, Gate())
+        async with gate.shared(), self._attachments.held((container_id, ifname)):
+            yield
+
     @contextlib.contextmanager
     def _recorded(self, request: Request, decision: str, reason: str) -> Iterator[None]:
         """Remember what was decided about an attachment, for whoever asks why."""
         key = f"{request.config.name}/{request.invocation.container_id}"
         name = f"{request.plugin} {request.invocation.ifname}"
-        self._record.started(_LOOP, key)
+        self._record.started(LOOP, key)
         try:
             yield
         except Exception as error:
-            self._record.decided(_LOOP, key, f"{name} not {decision}", str(error))
+            self._record.decided(LOOP, key, f"{name} not {decision}", str(error))
             raise
         else:
-            self._record.decided(_LOOP, key, f"{name} {decision}", reason)
+            self._record.decided(LOOP, key, f"{name} {decision}", reason)
         finally:
-            self._record.finished(_LOOP, key)
+            self._record.finished(LOOP, key)
 
     async def check(self, request: Request) -> None:
         """Compare with what stands."""
@@ -142,8 +150,9 @@ class Engine:
                     count += 1
                 except OperationError as error:
                     problems.append(error)
+            others = callers.attachments(self.attacher.journal.entries(), request.config.name)
             for asking in self.attacher.asking(request):
-                await self._work(asking.collect, self.attacher.stores, valid)
+                await self._work(asking.collect, self.attacher.stores, valid | others)
         if problems:
             raise problems[0]
         return count

@@ -11,11 +11,14 @@ from bitts.rpc import health, introspection, server
 
 from cni_daemon import names
 from cni_daemon.engine import Engine
-from cni_daemon.executor import Executor
+from cni_daemon.ipam.allocating import Allocator
+from cni_daemon.ipam.service import IpamService
 from cni_daemon.ipam.stores import Stores
 from cni_daemon.journal import Journal
 from cni_daemon.options import Options
 from cni_daemon.records import Entry
+from cni_daemon.routekeeping import Keeper
+from cni_daemon.routeservice import RouteService
 from cni_daemon.tally import Tally
 
 
@@ -27,7 +30,7 @@ class Inside:
     journal: Journal
     stores: Stores
     engine: Engine
-    executor: Executor
+    keeper: Keeper
     record: Ledger
     tally: Tally
     intents: Callable[[], int]
@@ -39,7 +42,14 @@ async def served(inside: Inside, grace: float) -> AsyncIterator[None]:
     """Serve until the block ends. Raises ExitError naming the flag."""
     async with contextlib.AsyncExitStack() as stack:
         path = inside.options.introspection_socket
-        services = [introspection.Introspection(_sources(inside)), health.Health()]
+        reached = inside.options.reached
+        allocator = Allocator(inside.journal, inside.stores, reached)
+        services = [
+            introspection.Introspection(_sources(inside)),
+            health.Health(),
+            IpamService(inside.engine, allocator),
+            RouteService(inside.engine, inside.keeper),
+        ]
         listener = server.Server(services, path)
         try:
             await listener.start()

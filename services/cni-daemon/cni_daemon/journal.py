@@ -12,7 +12,7 @@ import errno
 import os
 import pathlib
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from bitts.core import logs
@@ -37,6 +37,10 @@ class Loaded:
     damaged: tuple[str, ...]
 
 
+Watcher = Callable[[int, Key, Entry | None], None]
+"""Told of a revision, a key, and the entry that it has now (None: it is gone)."""
+
+
 class Journal:
     """The entries of this node, in memory and in the file. Thread-safe; its calls block."""
 
@@ -45,6 +49,8 @@ class Journal:
         self.boot = BOOT_ID.read_text().strip() if boot is None else boot
         self._mutex = threading.Lock()
         self._entries: dict[Key, Entry] = {}
+        self._revision = 0
+        self._watching: list[Watcher] = []
         self._records = 0
         self._size = 0
         self._descriptor = -1
@@ -85,6 +91,30 @@ class Journal:
         """Return all entries, in the order in which they were made."""
         with self._mutex:
             return tuple(self._entries.values())
+
+    def watch(self, told: Watcher) -> tuple[int, tuple[Entry, ...]]:
+        """Tell of every change from now on; returns the revision and what there is now.
+
+        ``told`` is called in the thread that makes the change, which waits for it.
+        """
+        with self._mutex:
+            self._watching.append(told)
+            return self._revision, tuple(self._entries.values())
+
+    def unwatch(self, told: Watcher) -> None:
+        """Tell no longer."""
+        with self._mutex:
+            self._watching.remove(told)
+
+    @property
+    def revision(self) -> int:
+        """How many changes there were in this life of the daemon."""
+        return self._revision
+
+    def _tell(self, key: Key, entry: Entry | None) -> None:
+        self._revision += 1
+        for told in self._watching:
+            told(self._revision, key, entry)
 
     def find(self, key: Key) -> Entry | None:
         """Return the entry of a key; if only the configuration has changed, its last namesake."""
@@ -134,6 +164,7 @@ class Journal:
         """
         with self._mutex:
             self._entries.pop(key, None)
+            self._tell(key, None)
             try:
                 self._append(records.seal(records.gone(key)))
                 self._compact_if_due()
@@ -145,6 +176,7 @@ class Journal:
         with self._mutex:
             self._append(line)
             self._entries[entry.key] = entry
+            self._tell(entry.key, entry)
 
     def _append(self, line: bytes) -> None:
         try:

@@ -7,14 +7,16 @@ somebody has flushed.
 """
 
 import asyncio
+import time
 from collections.abc import Iterable
 
 from bitts.core import logs
+from bitts.core.ledger import Ledger
 from bitts.net import links
 from bitts.net.errors import NetlinkError
 
-from cni_daemon import relaying, scene, sweeping
-from cni_daemon.engine import Engine
+from cni_daemon import callers, relaying, routekeeping, scene, sweeping
+from cni_daemon.engine import LOOP, Engine
 from cni_daemon.executor import Executor, OperationError
 from cni_daemon.foundations import Foundations
 from cni_daemon.intents import Intents
@@ -22,6 +24,7 @@ from cni_daemon.journal import Loaded
 from cni_daemon.names import ALIAS
 from cni_daemon.operations import DeleteLink
 from cni_daemon.records import Entry, Key, Phase
+from cni_daemon.routekeeping import Keeper, RouteError
 from cni_daemon.tally import Event, Tally
 
 THOROUGH = 12
@@ -35,15 +38,18 @@ class Upkeep:
 
     def __init__(
         self, engine: Engine, intents: Intents, executor: Executor, foundations: Foundations,
-        tally: Tally, interval: float,
+        keeper: Keeper, record: Ledger, tally: Tally, interval: float,
     ) -> None:  # fmt: skip
         self._engine = engine
         self._intents = intents
         self._executor = executor
         self._foundations = foundations
+        self._keeper = keeper
         self._tally = tally
         self._interval = interval
         self._rounds = 0
+        self._record = record
+        self._failures: dict[Key, int] = {}
         self._stuck: dict[Key, Entry] = {}
         self._log = logs.get("upkeep")
 
@@ -82,6 +88,7 @@ class Upkeep:
         """Put back what somebody has flushed."""
         try:
             await self._put_back(thoroughly=thoroughly)
+            await self._put_back_routes()
         except (NetlinkError, OSError) as error:
             self._log.error("Cannot look at the rules", err=error)
 
@@ -103,6 +110,20 @@ class Upkeep:
             self._tally.event(Event.RELAID)
             self._log.warning("Laid elements anew", attachments=restored)
 
+    async def _put_back_routes(self) -> None:
+        """Make routes of callers again that went, for instance with their link."""
+        if not any(map(callers.is_route, self._engine.attacher.journal.entries())):
+            return
+        present = await asyncio.to_thread(routekeeping.held)
+        for entry in self._keeper.missing(present):
+            await self._engine.undisturbed(entry, self._restore_route)
+
+    async def _restore_route(self, entry: Entry) -> None:
+        try:
+            await asyncio.to_thread(self._keeper.restore, entry)
+        except (RouteError, OperationError) as error:  # as long as its link is away
+            self._log.at(2).info("A route has to wait", route=entry.key.ifname, err=error)
+
     async def _restore(self, entry: Entry) -> None:
         try:
             await asyncio.to_thread(relaying.restore, entry)
@@ -121,9 +142,21 @@ class Upkeep:
                 try:
                     await self._engine.repair(entry)
                     self._tally.event(Event.REPAIRED)
+                    self._failures.pop(entry.key, None)
                 except (OperationError, OSError) as error:
-                    self._log.error("Cannot take apart", attachment=str(entry.key), err=error)
+                    self._failed(entry, error)
         self._stuck = stuck
+
+    def _failed(self, entry: Entry, error: Exception) -> None:
+        """Remember what keeps an attachment from going, and when that is tried again."""
+        self._log.error("Cannot take apart", attachment=str(entry.key), err=error)
+        key = f"{entry.key.network}/{entry.key.container_id}"
+        count = self._failures[entry.key] = self._failures.get(entry.key, 0) + 1
+        self._record.decided(
+            LOOP, key, f"{entry.key.type} {entry.key.ifname} not removed", "its removal had failed",
+            error=str(error),
+        )  # fmt: skip
+        self._record.retry_at(LOOP, key, time.time() + 2 * self._interval, failures=count)
 
     async def _unwind(self, entries: Iterable[Entry]) -> int:
         """Take entries apart; returns how many it was possible for."""

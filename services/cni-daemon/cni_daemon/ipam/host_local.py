@@ -33,7 +33,6 @@ class Options:
     requested: tuple[IpAddress, ...] = ()
     routes: tuple[Route, ...] = ()
     resolv_conf: str = ""
-    size: int = 0
 
 
 def directory(config: PluginConfig) -> str:
@@ -63,7 +62,6 @@ def _options(config: PluginConfig) -> Options:
         sets=sets,
         routes=tuple(results.decode_route(each) for each in ipam.objects("routes")),
         resolv_conf=ipam.text("resolvConf"),
-        size=sum(map(ranges.size, sets)),
     )
     _check_families(options, config.version)
     return options
@@ -127,7 +125,7 @@ def undo(call: Call) -> tuple[Operation, ...]:
 def allocate(options: Options, stores: Stores, call: Call) -> Result:
     """Take one address of each set, all or none. Raises CniError, OSError."""
     store = stores.at(options.directory)
-    store.size = options.size
+    store.sets = options.sets
     requested = list(options.requested)
     ips: list[Ip] = []
     with store.locked():

@@ -19,6 +19,9 @@ from dataclasses import dataclass
 
 from bitts.cni.attachments import Attachment
 
+from cni_daemon.ipam import ranges
+from cni_daemon.ipam.ranges import RangeSet
+
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 LOCK_TIMEOUT = 10.0
@@ -49,8 +52,8 @@ class Store:
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
-        self.size: int | None = None
-        """How many addresses its ranges have, as they were last configured."""
+        self.sets: tuple[RangeSet, ...] = ()
+        """The ranges with which the network was last used."""
         self._mutex = threading.RLock()
         self._owners: dict[IpAddress, Attachment] = {}
         self._held: dict[Attachment, set[IpAddress]] = {}
@@ -158,7 +161,13 @@ class Store:
     @property
     def usage(self) -> Usage:
         """What is taken, as far as the index knows; never blocks."""
-        return Usage(os.path.basename(self.directory), len(self._owners), self.size)
+        size = sum(map(ranges.size, self.sets)) if self.sets else None
+        return Usage(self.network, len(self._owners), size)
+
+    @property
+    def network(self) -> str:
+        """The network's name."""
+        return os.path.basename(self.directory)
 
     def addresses(self) -> frozenset[IpAddress]:
         """Return every address in use."""
@@ -215,6 +224,12 @@ class Stores:
         directory = os.path.normpath(directory)
         with self._mutex:
             return self._known.setdefault(directory, Store(directory))
+
+    def of(self, network: str) -> Store | None:
+        """Return the store of a network that was used lately."""
+        with self._mutex:
+            known = [each for each in self._known.values() if each.network == network]
+        return known[-1] if known else None
 
     def usage(self) -> list[Usage]:
         """Return what is taken of every network that was used; never blocks for long."""
