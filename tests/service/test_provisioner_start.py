@@ -1,5 +1,6 @@
 """Starting and ending: what is missing is named, and the exit codes are upstream's."""
 
+import asyncio
 import subprocess
 
 import pytest
@@ -84,15 +85,26 @@ async def test_a_stop_during_start_up_is_quick(cluster: clusters.Cluster) -> Non
     assert await process.stop() == 0
 
 
-async def test_without_a_writable_folder_it_works_and_says_what_is_missing(
+async def test_without_a_place_for_the_socket_it_works_and_says_what_is_missing(
     cluster: clusters.Cluster,
 ) -> None:
     async with provisioning.stand(cluster) as stand:
-        elsewhere = "--introspection-socket=/proc/nowhere/socket"
-        process = await stand.provisioner(elsewhere)
+        in_the_way = stand.folder / "bitts-csi-provisioner.sock"
+        await asyncio.to_thread(in_the_way.write_text, "a file")
+        process = await stand.provisioner()
         assert "Introspection is off" in process.output()
+        assert "set --introspection-socket to a path" in process.output()
         await stand.claim("data", await stand.make_class())
         await stand.bound("data")
+
+
+async def test_a_socket_that_was_asked_for_and_cannot_be_is_an_error(
+    cluster: clusters.Cluster,
+) -> None:
+    async with provisioning.stand(cluster) as stand:
+        process = await stand.launch("--introspection-socket=/proc/nowhere/socket")
+        assert await process.wait() == 1
+        assert "--introspection-socket: cannot listen at /proc/nowhere" in process.output()
 
 
 async def test_flags_that_charts_still_carry_are_warned_about(cluster: clusters.Cluster) -> None:

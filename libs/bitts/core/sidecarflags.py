@@ -1,14 +1,15 @@
 """The flags that every sidecar has in common, and the frozen options they end up as.
 
 Names and defaults are upstream's. A program without all of them (the registrar, a driver) takes
-just the groups that it needs: ``LogFlags``, ``HttpFlags``, ``ElectionFlags``, ``PacingFlags``.
+just the groups that it needs: ``CompanionFlags``, ``LogFlags``, ``HttpFlags``, ``ElectionFlags``,
+``PacingFlags``.
 """
 
 import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bitts.core import literals
+from bitts.core import literals, socketpaths
 from bitts.core.flags import FlagError, FlagSet, FlagValues
 
 _KLOG_REMOVED = (
@@ -28,6 +29,23 @@ class LogOptions:
     format: str = "text"
     verbosity: int = 0
     vmodule: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class IntrospectionOptions:
+    """The socket that tells what goes on; unless ``is_required`` it may fail to be there."""
+
+    path: str
+    is_required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CompanionOptions:
+    """What every process beside a CSI driver is told."""
+
+    csi_address: str
+    introspection: IntrospectionOptions
+    logs: LogOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +105,7 @@ class SidecarOptions:
     http: HttpOptions
     logs: LogOptions
     gates: Mapping[str, bool]
-    introspection_socket: str
+    introspection: IntrospectionOptions
 
 
 class LogFlags:
@@ -120,6 +138,37 @@ class LogFlags:
         except ValueError as error:
             raise FlagError(f"--vmodule: {error}", 1) from None
         return options
+
+
+class CompanionFlags:
+    """Where the driver is, and how the process tells of itself: logs and introspection."""
+
+    def __init__(self, flags: FlagSet, csi_address: str = "/run/csi/socket") -> None:
+        self._program = flags.program
+        self._address = flags.string("csi-address", csi_address, "socket of the CSI driver")
+        self._introspection = flags.string(
+            "introspection-socket", "",
+            "socket that answers what the process does and why; empty: beside --csi-address",
+        )  # fmt: skip
+        flags.boolean("automaxprocs", False, "accepted; there are no threads to limit", empty=True)
+        self._logs = LogFlags(flags)
+
+    def options(self, values: FlagValues) -> CompanionOptions:
+        """Return the options; raises FlagError naming the flag whose value is wrong."""
+        address = values[self._address]
+        return CompanionOptions(
+            address, self._introspect(values, socket_path(address)), self._logs.options(values)
+        )
+
+    def _introspect(self, values: FlagValues, driver: str) -> IntrospectionOptions:
+        given = values[self._introspection]
+        path = given or posixpath.join(posixpath.dirname(driver), f"bitts-{self._program}.sock")
+        if given:  # the other one fails with a warning, when it is served
+            try:
+                socketpaths.check(path)
+            except ValueError as error:
+                raise FlagError(f"--introspection-socket: {error}", 1) from None
+        return IntrospectionOptions(path, is_required=bool(given))
 
 
 class HttpFlags:
@@ -211,12 +260,11 @@ class SidecarFlags:
         csi_address: str = "/run/csi/socket",
         gates: bool = True,
     ) -> None:
-        self._program = flags.program
         self._show_version = flags.show_version
         self._kubeconfig = flags.string(
             "kubeconfig", "", "path of a kubeconfig file; empty: the cluster that the pod runs in"
         )
-        self._address = flags.string("csi-address", csi_address, "socket of the CSI driver")
+        self._companion = CompanionFlags(flags, csi_address)
         self._timeout = flags.duration("timeout", timeout, "limit of each call to the CSI driver")
         self._retry_start = flags.duration(
             "retry-interval-start", 1.0, "first delay after a failure; it doubles each time"
@@ -226,24 +274,17 @@ class SidecarFlags:
             "worker-threads", worker_threads, "how many objects are worked on at the same time"
         )
         self._gates = flags.gates(help="feature gates") if gates else None
-        self._introspection = flags.string(
-            "introspection-socket", "",
-            "socket that answers what the process does and why; empty: beside --csi-address",
-        )  # fmt: skip
-        flags.boolean("automaxprocs", False, "accepted; there are no threads to limit", empty=True)
         self._election = ElectionFlags(flags)
         self._pacing = PacingFlags(flags)
         self._http = HttpFlags(flags)
-        self._logs = LogFlags(flags)
 
     def options(self, values: FlagValues) -> SidecarOptions:
         """Return the options; raises FlagError naming the flag whose value is out of range."""
-        address = values[self._address]
-        beside = posixpath.dirname(socket_path(address))
+        companion = self._companion.options(values)
         return SidecarOptions(
             show_version=values[self._show_version],
             kubeconfig=values[self._kubeconfig],
-            csi_address=address,
+            csi_address=companion.csi_address,
             timeout=_positive("timeout", values[self._timeout]),
             retry_start=_positive("retry-interval-start", values[self._retry_start]),
             retry_max=_positive("retry-interval-max", values[self._retry_max]),
@@ -251,10 +292,9 @@ class SidecarFlags:
             election=self._election.options(values),
             pacing=self._pacing.options(values),
             http=self._http.options(values),
-            logs=self._logs.options(values),
+            logs=companion.logs,
             gates=values[self._gates] if self._gates else {},
-            introspection_socket=values[self._introspection]
-            or posixpath.join(beside, f"bitts-{self._program}.sock"),
+            introspection=companion.introspection,
         )
 
 

@@ -1,7 +1,6 @@
 """Addresses as Kubernetes components write them: of unix sockets, and of hosts with a port."""
 
-MAXIMUM_PATH = 107
-"""Bytes in a unix socket's path: Linux has 108 with the final zero (unix(7))."""
+from bitts.core import socketpaths
 
 
 def socket_path(address: str) -> str:
@@ -20,16 +19,8 @@ def socket_path(address: str) -> str:
         )
     if not path:
         raise ValueError(f"address {address!r} has no path: write unix:///path/to.sock")
-    check_length(path)
+    socketpaths.check(path)
     return path
-
-
-def check_length(path: str) -> None:
-    """Raise ValueError if the kernel takes no socket path of this length."""
-    size = len(path.encode())
-    if size > MAXIMUM_PATH:
-        text = f"socket path {path!r} has {size} bytes, Linux allows {MAXIMUM_PATH}"
-        raise ValueError(f"{text}: use a shorter folder name")
 
 
 def host_port(host: str, port: int) -> str:

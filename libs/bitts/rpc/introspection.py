@@ -125,9 +125,10 @@ async def serve(
     made = server.Server([Introspection(sources), health.Health(checks)], path)
     try:
         await made.start()
-    except OSError as error:
+    except (OSError, ValueError) as error:
         if is_required:
-            raise ExitError(1, f"--introspection-socket: {error}") from error
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise ExitError(1, f"--introspection-socket: {reason}") from error
         hint = "set --introspection-socket to a path that can be written"
         logs.get("introspection").warning("Introspection is off", err=error, path=path, hint=hint)
     return made

@@ -43,7 +43,7 @@ class Listener(Protocol):
 
 
 class UnixListener:
-    """A socket file with permission bits ``mode``; raises ValueError if the path is too long."""
+    """A socket file with permission bits ``mode``."""
 
     def __init__(self, path: str, mode: int) -> None:
         self._socket = sockets.ListeningSocket(path, mode)
@@ -51,7 +51,7 @@ class UnixListener:
         self.text = path
 
     async def start(self, made: Made) -> None:
-        """Listen; the file appears when somebody accepts."""
+        """Listen; the file appears when somebody accepts. ValueError: the path is too long."""
         opened = await asyncio.to_thread(self._socket.open)
         self._listener = await asyncio.get_running_loop().create_unix_server(
             made, sock=opened, backlog=BACKLOG

@@ -64,7 +64,7 @@ class Server:
     """Serves ``services`` at ``place``: a socket file with permission bits ``mode``, or a listener.
 
     ``lookup`` finds methods beyond those of the services. ``receive_limit`` is in bytes; a
-    larger request is RESOURCE_EXHAUSTED. Raises ValueError if the path is too long.
+    larger request is RESOURCE_EXHAUSTED.
     """
 
     def __init__(
@@ -95,7 +95,10 @@ class Server:
         return self._place.text
 
     async def start(self) -> None:
-        """Listen. Raises OSError: a file in the way, a folder missing, another server alive."""
+        """Listen. Raises OSError: a file in the way, a folder missing, another server alive.
+
+        Raises ValueError if the path is too long.
+        """
         await self._place.start(self._accepted)
         self._has_started = True
 

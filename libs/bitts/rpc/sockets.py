@@ -10,7 +10,7 @@ import pathlib
 import socket
 import stat
 
-from bitts.rpc import addresses
+from bitts.core import socketpaths
 
 
 class ListeningSocket:
@@ -18,7 +18,6 @@ class ListeningSocket:
 
     ``open`` binds it under a hidden name, ``publish`` gives it its name once somebody accepts,
     so that whoever watches the folder (the kubelet does) never sees it half made.
-    Raises ValueError if the path is too long for the kernel.
     """
 
     def __init__(self, path: str, mode: int) -> None:
@@ -26,11 +25,14 @@ class ListeningSocket:
         self._mode = mode
         target = pathlib.Path(path)
         self._hidden = target.with_name(f".{target.name}")
-        addresses.check_length(str(self._hidden))
         self._inode: tuple[int, int] | None = None
 
     def open(self) -> socket.socket:
-        """Bind under the hidden name. Raises OSError that names the file in the way."""
+        """Bind under the hidden name.
+
+        Raises OSError that names the file in the way, ValueError if the path is too long.
+        """
+        socketpaths.check(str(self._hidden))
         refuse_unless_dead(self.path)
         self._hidden.unlink(missing_ok=True)
         opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -1,16 +1,15 @@
 """What the process answers: metrics and health over HTTP, and its reasons over a unix socket.
 
-Neither may keep it from its work: without a folder for the socket there is a warning only.
+The second must not keep it from its work: where its socket has no place, and was not asked for
+by flag, there is a warning only.
 """
 
 from collections.abc import Iterable, Iterator
 
 import bitts
-from bitts.core.process import Process
 from bitts.core.serving import HttpServer
 from bitts.kube.leases import LeaderElection
 from bitts.rpc import introspection
-from bitts.rpc.health import Health
 from bitts.rpc.introspection import Figure, Finding, Role
 from bitts.rpc.server import Server
 
@@ -26,37 +25,33 @@ class Answers:
         self._leading = leading
         self._election = election
         self._http = _http(ties, leading, election)
-        path = ties.options.sidecar.introspection_socket
-        self._server = Server([self._introspection(), Health()], path)
+        self._introspection: Server | None = None
 
-    async def start(self, process: Process) -> None:
-        """Serve. Raises ExitError if the HTTP address cannot be bound."""
+    async def start(self) -> None:
+        """Serve. Raises ExitError naming the flag whose address or socket cannot be had."""
         if self._http is not None:
             await self._http.start()
-        try:
-            await self._server.start()
-        except (OSError, ValueError) as error:
-            hint = "set --introspection-socket to a path that can be written"
-            path = self._server.socket_path
-            process.log.warning("Introspection is off", err=error, path=path, hint=hint)
+        chosen = self._ties.options.sidecar.introspection
+        self._introspection = await introspection.serve(
+            self._sources(), chosen.path, {}, is_required=chosen.is_required
+        )
 
     async def stop(self) -> None:
         """Stop serving."""
-        await self._server.stop(grace=0.5)
+        if self._introspection is not None:
+            await self._introspection.stop(grace=0.5)
         if self._http is not None:
             await self._http.stop()
 
-    def _introspection(self) -> introspection.Introspection:
-        return introspection.Introspection(
-            introspection.Sources(
-                program=names.PROGRAM,
-                version=bitts.__version__,
-                ledger=self._leading.ledger,
-                queues=self._leading.queues,
-                figures=self._figures,
-                role=self._role,
-                explain=self._explain,
-            )
+    def _sources(self) -> introspection.Sources:
+        return introspection.Sources(
+            program=names.PROGRAM,
+            version=bitts.__version__,
+            ledger=self._leading.ledger,
+            queues=self._leading.queues,
+            figures=self._figures,
+            role=self._role,
+            explain=self._explain,
         )
 
     def _role(self) -> tuple[Role, str]:

@@ -1,12 +1,10 @@
 """The command line as frozen options. It is read without loading anything heavy."""
 
-import posixpath
 from dataclasses import dataclass
 
 from bitts.core import sidecarflags
 from bitts.core.flags import FlagError, FlagSet, FlagValues
-from bitts.core.sidecarflags import LogOptions
-from bitts.rpc import addresses
+from bitts.core.sidecarflags import IntrospectionOptions, LogOptions
 
 from livenessprobe import names
 from livenessprobe.model import Rules
@@ -22,14 +20,6 @@ class Endpoint:
     flag: str
     has_health: bool = False
     has_metrics: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class IntrospectionOptions:
-    """The socket that tells what goes on; unless ``is_required`` it may fail to be there."""
-
-    path: str
-    is_required: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +41,7 @@ class Flags:
 
     def __init__(self, version: str) -> None:
         self.set = flags = FlagSet(names.PROGRAM, _SUMMARY, version=version)
-        self._address = flags.string("csi-address", "/run/csi/socket", "socket of the CSI driver")
+        self._companion = sidecarflags.CompanionFlags(flags)
         self._timeout = flags.duration(
             "probe-timeout", 3.0, "limit of one check, connecting and Probe together"
         )
@@ -69,7 +59,6 @@ class Flags:
             "host:port or unix:///path for metrics, if not to be served beside health",
         )  # fmt: skip
         self._path = flags.string("metrics-path", "/metrics", "path of the metrics")
-        flags.boolean("automaxprocs", False, "accepted; there are no threads to limit", empty=True)
         self._threshold = flags.unsigned(
             "failure-threshold", 1, "failed checks in a row before a probe is answered 500"
         )
@@ -80,27 +69,21 @@ class Flags:
         self._age = flags.duration(
             "result-max-age", 0.0, "how long a result answers further probes without a new check"
         )
-        self._introspection = flags.string(
-            "introspection-socket", "",
-            "socket that answers what the process does and why; empty: beside --csi-address",
-        )  # fmt: skip
-        self._logs = sidecarflags.LogFlags(flags)
 
     def options(self, values: FlagValues) -> Options:
         """Check and group the values; raises FlagError naming the flag."""
-        address = values[self._address]
-        path = sidecarflags.socket_path(address)
+        companion = self._companion.options(values)
         timeout = values[self._timeout]
         if timeout <= 0:
             raise FlagError(f"--probe-timeout must be greater than 0, not {timeout:g}", 1)
         return Options(
-            csi_address=address,
+            csi_address=companion.csi_address,
             timeout=timeout,
             rules=self._rules(values),
             endpoints=tuple(self._endpoints(values)),
             metrics_path=self._metrics_path(values),
-            introspection=self._introspection_options(values, path),
-            logs=self._logs.options(values),
+            introspection=companion.introspection,
+            logs=companion.logs,
             warnings=values.warnings,
         )
 
@@ -138,12 +121,3 @@ class Flags:
             text = f'--metrics-path must begin with "/" and not be {names.HEALTH_PATH}: "{path}"'
             raise FlagError(text, 1)
         return path
-
-    def _introspection_options(self, values: FlagValues, driver: str) -> IntrospectionOptions:
-        given = values[self._introspection]
-        path = given or posixpath.join(posixpath.dirname(driver), f"bitts-{names.PROGRAM}.sock")
-        try:
-            addresses.check_length(path)
-        except ValueError as error:
-            raise FlagError(f"--introspection-socket: {error}", 1) from None
-        return IntrospectionOptions(path, is_required=bool(given))

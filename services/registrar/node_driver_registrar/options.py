@@ -1,12 +1,10 @@
 """The command line as frozen options. It is read without loading anything heavy."""
 
-import posixpath
 from dataclasses import dataclass
 
 from bitts.core import sidecarflags
 from bitts.core.flags import FlagError, FlagSet, FlagValues
-from bitts.core.sidecarflags import LogOptions
-from bitts.rpc import addresses
+from bitts.core.sidecarflags import IntrospectionOptions, LogOptions
 
 from node_driver_registrar import names
 from node_driver_registrar.model import Limits
@@ -22,14 +20,6 @@ class HttpOptions:
     flag: str = "--http-endpoint"
     has_dumps: bool = False
     probes_driver: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class IntrospectionOptions:
-    """The socket that tells what goes on; unless ``is_required`` it may fail to be there."""
-
-    path: str
-    is_required: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +44,7 @@ class Flags:
 
     def __init__(self, version: str) -> None:
         self.set = flags = FlagSet(names.PROGRAM, _SUMMARY, version=version)
-        self._address = flags.string("csi-address", "/run/csi/socket", "socket of the CSI driver")
+        self._companion = sidecarflags.CompanionFlags(flags)
         self._endpoint = flags.string(
             "kubelet-registration-path", "", "the driver's socket as the kubelet sees it (required)"
         )
@@ -69,7 +59,6 @@ class Flags:
         self._dumps = flags.boolean("enable-pprof", False, "serve dumps on /debug/bitts/")
         self._mode = flags.string("mode", "", f"deprecated; {names.PROBE_MODE}: do nothing")
         flags.removed("connection-timeout", "the driver is waited for as long as it takes")
-        flags.boolean("automaxprocs", False, "accepted; there are no threads to limit", empty=True)
         self._ready = flags.duration(
             "driver-ready-timeout", 30.0,
             "how long a driver may Probe as not ready before it is registered all the same;"
@@ -86,16 +75,10 @@ class Flags:
         self._probes = flags.boolean(
             "health-driver-probe", False, f"have {names.HEALTH_PATH} Probe the driver too"
         )
-        self._introspection = flags.string(
-            "introspection-socket", "",
-            "socket that answers what the process does and why; empty: beside --csi-address",
-        )  # fmt: skip
-        self._logs = sidecarflags.LogFlags(flags)
 
     def options(self, values: FlagValues) -> Options:
         """Check and group the values; raises FlagError naming the flag."""
-        address = values[self._address]
-        path = sidecarflags.socket_path(address)
+        companion = self._companion.options(values)
         endpoint = values[self._endpoint]
         if not endpoint:
             raise FlagError(
@@ -104,7 +87,7 @@ class Flags:
                 1,
             )
         return Options(
-            csi_address=address,
+            csi_address=companion.csi_address,
             endpoint=endpoint,
             folder=values[self._folder],
             timeout=self._positive(values),
@@ -112,19 +95,10 @@ class Flags:
             limits=Limits(values[self._refusals], values[self._silence]),
             is_probe=values[self._mode] == names.PROBE_MODE,
             http=self._http_options(values),
-            introspection=self._introspection_options(values, path),
-            logs=self._logs.options(values),
+            introspection=companion.introspection,
+            logs=companion.logs,
             warnings=self._warnings(values),
         )
-
-    def _introspection_options(self, values: FlagValues, driver: str) -> IntrospectionOptions:
-        given = values[self._introspection]
-        path = given or posixpath.join(posixpath.dirname(driver), f"bitts-{names.PROGRAM}.sock")
-        try:
-            addresses.check_length(path)
-        except ValueError as error:
-            raise FlagError(f"--introspection-socket: {error}", 1) from None
-        return IntrospectionOptions(path, is_required=bool(given))
 
     def _positive(self, values: FlagValues) -> float:
         timeout = values[self._timeout]

@@ -8,6 +8,7 @@ from bitts.core.flags import FlagError, FlagSet
 from bitts.core.sidecarflags import (
     ElectionOptions,
     HttpOptions,
+    IntrospectionOptions,
     LogOptions,
     PacingOptions,
     SidecarFlags,
@@ -35,7 +36,7 @@ def test_defaults_are_upstreams() -> None:
         http=HttpOptions("", "/metrics", legacy=False, profiling=False),
         logs=LogOptions("text", 0, ""),
         gates={},
-        introspection_socket="/run/csi/bitts-csi-example.sock",
+        introspection=IntrospectionOptions("/run/csi/bitts-csi-example.sock", is_required=False),
     )
 
 
@@ -57,7 +58,7 @@ def test_everything_given() -> None:
     assert given.http == HttpOptions(":8080", "/m", legacy=False, profiling=True)
     assert given.logs == LogOptions("text", 5, "app=4")
     assert given.gates == {"Topology": False}
-    assert given.introspection_socket == "/x.sock"
+    assert given.introspection == IntrospectionOptions("/x.sock", is_required=True)
     assert given.pacing == PacingOptions(100, 200)
 
 
@@ -83,7 +84,7 @@ def test_the_deprecated_address_flag_is_told_apart() -> None:
 @pytest.mark.parametrize("address", ["/csi/csi.sock", "unix:///csi/csi.sock", "unix:/csi/csi.sock"])
 def test_the_introspection_socket_is_beside_the_drivers(address: str) -> None:
     given = options(f"--csi-address={address}")
-    assert given.introspection_socket == "/csi/bitts-csi-example.sock"
+    assert given.introspection.path == "/csi/bitts-csi-example.sock"
 
 
 @pytest.mark.parametrize(
@@ -96,6 +97,7 @@ def test_the_introspection_socket_is_beside_the_drivers(address: str) -> None:
         (["--vmodule=a"], 1, '--vmodule: "a" must be pattern=N'),
         (["--csi-address=tcp://x"], 1, '--csi-address must be an absolute path'),
         (["--csi-address=csi.sock"], 1, '--csi-address must be an absolute path'),
+        (["--introspection-socket=/" + "x" * 107], 1, "--introspection-socket: socket path"),
         (["--timeout=0"], 1, "--timeout must be greater than 0"),
         (["--worker-threads=0"], 1, "--worker-threads must be greater than 0"),
         (["--retry-interval-start=-1s"], 1, "--retry-interval-start must be greater than 0"),

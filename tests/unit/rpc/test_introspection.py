@@ -6,7 +6,7 @@ import os
 from collections.abc import AsyncIterator
 
 import pytest
-from bitts.core import ledger, workqueue
+from bitts.core import ledger, process, workqueue
 from bitts.rpc import introspection, server
 from bitts.rpc.codes import Code, RpcError
 from support import waiting
@@ -145,3 +145,16 @@ async def test_a_service_that_is_not_there_is_unavailable(path: str) -> None:
     with pytest.raises(RpcError) as caught:
         await introspection.connect(path, timeout=0.05).__aenter__()
     assert caught.value.code is Code.UNAVAILABLE
+
+
+@pytest.mark.parametrize("name", ["no/such.sock", "x" * 107], ids=["no folder", "too long"])
+async def test_without_a_place_there_is_a_warning_or_an_error(
+    path: str, book: ledger.Ledger, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    sources = introspection.Sources(program="p", version="1", ledger=book)
+    elsewhere = f"{path}.d/{name}"
+    silent = await introspection.serve(sources, elsewhere, {}, is_required=False)
+    await silent.stop()
+    assert "Introspection is off" in caplog.text
+    with pytest.raises(process.ExitError, match=r"--introspection-socket: .*" + name):
+        await introspection.serve(sources, elsewhere, {}, is_required=True)

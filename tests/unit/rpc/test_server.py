@@ -62,9 +62,9 @@ async def test_a_missing_folder_is_named(path: str, sample: rpcs.Sample) -> None
         await server.Server([sample], f"{path}/no/such.sock").start()
 
 
-def test_a_path_too_long_for_the_kernel_is_refused(sample: rpcs.Sample) -> None:
+async def test_a_path_too_long_for_the_kernel_is_refused(sample: rpcs.Sample) -> None:
     with pytest.raises(ValueError, match="use a shorter folder name"):
-        server.Server([], "/tmp/" + "x" * 110)
+        await server.Server([], "/tmp/" + "x" * 110).start()
 
 
 def test_a_socket_that_another_process_put_in_place_is_not_removed(path: str) -> None:
