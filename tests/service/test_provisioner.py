@@ -179,6 +179,9 @@ async def test_events_and_metrics_have_upstream_s_names(cluster: clusters.Cluste
             f'csi_sidecar_operations_seconds_count{{driver_name="{stand.driver.name}",'
             'method_name="/csi.v1.Controller/CreateVolume",grpc_status_code="OK"} 1',
             "process_start_time_seconds",
+            'registered_metrics_total{stability_level="BETA",deprecated_version=""} 10',
+            "hidden_metrics_total 0",
+            "disabled_metrics_total 0",
         ):
             assert line in text
 

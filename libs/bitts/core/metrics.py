@@ -4,10 +4,11 @@ One registry per process: two with the same family made upstream's endpoint answ
 of buckets are written as Go writes them (``le="10"``), since dashboards select by them.
 """
 
+import collections
 import contextlib
 import math
 import types
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from bitts.core import lean, workqueue
@@ -36,6 +37,9 @@ from prometheus_client.registry import Collector  # noqa: E402
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
+ALPHA, BETA = "ALPHA", "BETA"
+"""Kubernetes' stabilities of metrics, which precede their help texts; our own have none."""
+
 CSI_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600)
 """Seconds; the bounds of ``csi_sidecar_operations_seconds``."""
 
@@ -55,19 +59,23 @@ class Registry:
     def __init__(self, *, process: bool = True) -> None:
         self._registry = CollectorRegistry(auto_describe=True)
         self._queues: _Queues | None = None
+        self._stabilities: collections.Counter[str] = collections.Counter()
         if process:
             self._registry.register(_Process(registry=None))
+            self._stabilities[ALPHA] += 1
 
     def counter(
         self, name: str, help: str, labels: Sequence[str] = (), *, stability: str = ""
     ) -> Counter:
-        """Make a counter; its name ends in ``_total``. ``stability`` is as in ``ALPHA``."""
+        """Make a counter; its name ends in ``_total``. ``stability`` is one of Kubernetes."""
+        self._stabilities[stability] += 1
         return Counter(name, _help(help, stability), labels, registry=self._registry)
 
     def gauge(
         self, name: str, help: str, labels: Sequence[str] = (), *, stability: str = ""
     ) -> Gauge:
         """Make a gauge; ``set_function`` gives it a value computed when scraped."""
+        self._stabilities[stability] += 1
         return Gauge(name, _help(help, stability), labels, registry=self._registry)
 
     def histogram(
@@ -80,6 +88,7 @@ class Registry:
         stability: str = "",
     ) -> Histogram:
         """Make a histogram with the given upper bounds."""
+        self._stabilities[stability] += 1
         return Histogram(
             name, _help(help, stability), labels, buckets=buckets, registry=self._registry
         )
@@ -89,7 +98,16 @@ class Registry:
         if self._queues is None:
             self._queues = _Queues()
             self._registry.register(self._queues)
+            self._stabilities[BETA] += _Queues.FAMILIES
         self._queues.add(queue)
+
+    def registrations(self) -> None:
+        """Show how many families there are, as the programs of Kubernetes do.
+
+        None is ever hidden or disabled here: no flag of a sidecar says so.
+        """
+        self._stabilities[BETA] += len(_Registrations.NAMES)
+        self._registry.register(_Registrations(self._stabilities))
 
     def register(self, collector: Collector) -> None:
         """Add a collector of one's own."""
@@ -114,7 +132,7 @@ class CsiOperations:
             "Duration of calls to the CSI driver, by method and gRPC status code",
             [*labels, "migrated"] if migrated else labels,
             buckets=CSI_BUCKETS,
-            stability="ALPHA",
+            stability=ALPHA,
         )
         self._children: dict[tuple[str, ...], Histogram] = {}
 
@@ -139,13 +157,13 @@ class LeaderElectionMetrics:
             "leader_election_master_status",
             "Whether this process holds the Lease: 1 if so, else 0",
             ["name"],
-            stability="ALPHA",
+            stability=ALPHA,
         )
         slowpath = registry.counter(
             "leader_election_slowpath_total",
             "How often the Lease had to be read before it could be renewed",
             ["name"],
-            stability="ALPHA",
+            stability=ALPHA,
         )
         self._status = status.labels("")
         self._slowpath = slowpath.labels("")
@@ -189,12 +207,35 @@ class _Process(ProcessCollector):
     def collect(self) -> Iterable[Metric]:
         for family in super().collect():
             if family.name == "process_start_time_seconds":
-                family.documentation = _help(family.documentation, "ALPHA")
+                family.documentation = _help(family.documentation, ALPHA)
             yield family
+
+
+class _Registrations(Collector):
+    """The three families with which Kubernetes counts those that have a stability."""
+
+    NAMES = ("registered_metrics_total", "hidden_metrics_total", "disabled_metrics_total")
+
+    def __init__(self, stabilities: Mapping[str, int]) -> None:
+        self._stabilities = stabilities
+
+    def collect(self) -> Iterator[Metric]:
+        registered, hidden, disabled = self.NAMES
+        labels = ["stability_level", "deprecated_version"]
+        text = _help("Families of metrics, by stability and version of their deprecation", BETA)
+        family = CounterMetricFamily(registered, text, labels=labels)
+        for stability in filter(None, sorted(self._stabilities)):
+            family.add_metric([stability, ""], self._stabilities[stability])
+        yield family
+        yield CounterMetricFamily(hidden, _help("Families that are hidden", BETA), 0.0)
+        yield CounterMetricFamily(disabled, _help("Families that are disabled", BETA), 0.0)
 
 
 class _Queues(Collector):
     """The ``workqueue_*`` families of all queues."""
+
+    FAMILIES = 7
+    """How many of them are Kubernetes' own."""
 
     def __init__(self) -> None:
         self._queues: dict[str, workqueue.WorkQueue] = {}
@@ -255,7 +296,7 @@ class _Queues(Collector):
         text: str,
         value: Callable[[workqueue.WorkQueue], float],
         *,
-        stability: str = "BETA",
+        stability: str = BETA,
     ) -> Metric:
         family = GaugeMetricFamily(name, _help(text, stability), labels=["name"])
         for queue in self._queues.values():
@@ -265,7 +306,7 @@ class _Queues(Collector):
     def _counter(
         self, name: str, text: str, value: Callable[[workqueue.WorkQueue], float]
     ) -> Metric:
-        family = CounterMetricFamily(name, _help(text, "BETA"), labels=["name"])
+        family = CounterMetricFamily(name, _help(text, BETA), labels=["name"])
         for queue in self._queues.values():
             family.add_metric([queue.name], value(queue))
         return family
@@ -273,7 +314,7 @@ class _Queues(Collector):
     def _durations(
         self, name: str, text: str, value: Callable[[workqueue.WorkQueue], workqueue.Durations]
     ) -> Metric:
-        family = HistogramMetricFamily(name, _help(text, "BETA"), labels=["name"])
+        family = HistogramMetricFamily(name, _help(text, BETA), labels=["name"])
         for queue in self._queues.values():
             durations = value(queue)
             counts = [float(count) for count in accumulate(durations.counts)]

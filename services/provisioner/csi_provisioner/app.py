@@ -55,6 +55,7 @@ async def _tie(process: Process, chosen: Options, stack: contextlib.AsyncExitSta
     config = await _config(chosen)
     client = await _connect(stack, config, chosen.sidecar.pacing)
     registry = Registry()
+    registry.registrations()
     driver = await _connect_driver(process, chosen, registry)
     stack.push_async_callback(driver.close)
     policy = await _policy(process, chosen, client, driver)
@@ -82,7 +83,7 @@ async def _work(ties: Ties, stack: contextlib.AsyncExitStack) -> None:
     election = _election(ties) if ties.options.sidecar.election.enabled else None
     answers = Answers(ties, leading, election)
     stack.push_async_callback(answers.stop)
-    await answers.start(process)
+    await answers.start()
     if election is None:
         await leading.lead()
     else:

@@ -91,6 +91,20 @@ def test_process_metrics() -> None:
     )
 
 
+def test_families_are_counted_by_stability(registry: metrics.Registry) -> None:
+    registry.gauge("ours", "no stability, not counted")
+    registry.registrations()
+    metrics.LeaderElectionMetrics(registry)
+    registry.queue(workqueue.WorkQueue("claims"))
+    found = samples(registry)
+    assert found["registered_metrics_total deprecated_version= stability_level=ALPHA"] == 2
+    kubernetes = [line for line in lines(registry) if "[BETA]" in line]
+    label = "registered_metrics_total deprecated_version= stability_level=BETA"
+    assert found[label] == len(kubernetes) == 10
+    assert (found["hidden_metrics_total"], found["disabled_metrics_total"]) == (0, 0)
+    assert "# TYPE hidden_metrics_total counter" in lines(registry)
+
+
 def test_a_collector_of_ones_own(registry: metrics.Registry) -> None:
     class Empty(Collector):
         def collect(self) -> list[Metric]:
