@@ -6,6 +6,8 @@ import sys
 import bitts
 from bitts.core import flags, sidecarflags
 
+_PORTS = 1 << 16
+
 
 def main() -> None:
     """Read flags and run."""
@@ -39,6 +41,10 @@ def main() -> None:
     def build(values: flags.FlagValues) -> flags.FlagValues:
         if not values[directory]:
             raise flags.FlagError("--dir is required: name a folder for the cluster's files")
+        if values[port] >= _PORTS:
+            raise flags.FlagError(f"--port must be below {_PORTS}, not {values[port]}")
+        if not values[clear]:
+            _prepare(values[directory])
         return values
 
     values = known.resolve(sys.argv[1:], build)
@@ -64,6 +70,19 @@ def main() -> None:
         await clusters.KINDS[values[kind]](options).run(running)
 
     sys.exit(process.run(run, "devcluster", grace=clusters.GRACE[values[kind]]))
+
+
+def _prepare(directory: str) -> None:
+    """Make the folder; raises FlagError unless files can be made in it."""
+    import tempfile  # not for --help
+
+    try:
+        pathlib.Path(directory).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        text = f"--dir={directory}: {error.strerror}: name a folder that can be written"
+        raise flags.FlagError(text, 1) from None
 
 
 if __name__ == "__main__":
