@@ -10,14 +10,20 @@ from support import kubeletside, processes, servers, workloads
 
 @pytest.fixture(scope="module")
 def plugin(
-    _shared_server: servers.Server, tmp_path_factory: pytest.TempPathFactory
+    _shared_server: servers.Server,
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[kubeletside.Plugin]:
-    """A driver with everything that belongs beside it; see ``kubeletside``."""
+    """A driver with everything that belongs beside it; see ``kubeletside``.
+
+    A module whose driver is to be another says so by a class ``Plugin`` of its own.
+    """
     if not _shared_server.alive:
         _shared_server.start_blocking()
     directory = clusters.short_directory()
     logs = tmp_path_factory.mktemp("plugin")
-    made = kubeletside.Plugin(_shared_server, processes.Processes(logs), directory)
+    kind = getattr(request.module, "Plugin", kubeletside.Plugin)
+    made: kubeletside.Plugin = kind(_shared_server, processes.Processes(logs), directory)
     try:
         finished(made.start())
         yield made
