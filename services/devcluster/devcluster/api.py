@@ -206,7 +206,11 @@ class Api:
             return Stored(new, old.revision)
         collection = self.collection(resource)
         if metadata.is_gone(new):
-            return self._committed(resource, self.store.remove(collection, key, new))
+            # Watchers get the last state that was stored, whoever lets go gets his own.
+            last = {**old.value, "metadata": dict(old.value["metadata"])}
+            removed = self._committed(resource, self.store.remove(collection, key, last))
+            new["metadata"]["resourceVersion"] = str(removed.revision)
+            return Stored(new, removed.revision)
         stored = self.store.put(collection, key, new)
         self.writes.append((stored.revision, manager, subresource))
         return self._committed(resource, stored)

@@ -103,7 +103,26 @@ def test_the_node_status_lists_what_is_attached(
     listed: list[str], attached: list[str], written: list[str] | None
 ) -> None:
     it = node(status={"volumesAttached": entries(listed)})
-    (patch,) = attach.decide_node(it, attached)
+    (patch,) = attach.decide_node(it, by_name(attached))
     expected = entries(written) if written else None
     assert patch == Patch(names.NODES, "n1", {"status": {"volumesAttached": expected}}, "status")
-    assert attach.decide_node(it, listed) == []
+    assert attach.decide_node(it, by_name(listed)) == []
+
+
+def by_name(unique_names: list[str]) -> dict[str, attach.Attached]:
+    return {name: attach.Attached("v") for name in unique_names}
+
+
+def test_pods_hear_that_their_volume_is_attached() -> None:
+    _, event = attach.decide_node(node(), {"a": attach.Attached("v", [pod()])})
+    assert isinstance(event, Emit)
+    assert (event.reason, event.about) == ("SuccessfulAttachVolume", pod())
+
+
+def test_a_node_is_told_before_a_volume_is_taken_from_it() -> None:
+    mine = attach.unique_name(volume())
+    it = node(status={"volumesAttached": entries([mine, "other"])})
+    told, deleted = attach.decide(seen(attachment=attachment(), users=[], node=it))
+    left = {"status": {"volumesAttached": entries(["other"])}}
+    assert told == Patch(names.NODES, "n1", left, "status")
+    assert isinstance(deleted, Delete)

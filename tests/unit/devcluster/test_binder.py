@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from devcluster.loops import binder, names
-from devcluster.loops.actions import Action, Again, Emit, Patch
+from devcluster.loops.actions import Action, Emit, Patch
 from support import manifests
 from support.manifests import DRIVER, NOW, claim, claim_ref, storage_class, volume
 
@@ -15,7 +15,7 @@ CLAIM, VOLUME = names.CLAIMS, names.VOLUMES
 
 def decide(it: Obj, **more: Any) -> list[Action]:
     seen: Obj = {"named": None, "candidates": (), "storage_class": storage_class()}
-    seen |= {"default_class": "", "waited": 0.0, "now": NOW}
+    seen |= {"default_class": "", "now": NOW}
     return binder.decide_claim(binder.ClaimSeen(it, **(seen | more)))
 
 
@@ -118,7 +118,7 @@ def test_a_bond_that_was_cut_off_is_completed() -> None:
     ],
 )
 def test_an_unsuitable_volume_is_passed_over(bad: Obj) -> None:
-    (asked,) = decide(claim(), candidates=[volume(**bad)])
+    asked, _ = decide(claim(), candidates=[volume(**bad)])
     assert isinstance(asked, Patch)
     assert asked.kind == CLAIM
 
@@ -135,17 +135,13 @@ def test_the_smallest_suitable_volume_wins_and_selectors_count() -> None:
     assert first.key == "fit"
 
 
-def test_provisioning_is_asked_for_under_both_names() -> None:
+def test_provisioning_is_asked_for_under_both_names_and_once() -> None:
     marks = {names.PROVISIONER_BETA: DRIVER, names.PROVISIONER: DRIVER}
-    assert decide(claim()) == [Patch(CLAIM, "ns/c", {"metadata": {"annotations": marks}})]
-
-
-def test_a_slow_provisioner_is_reported_after_a_while() -> None:
-    asked = claim(annotations={names.PROVISIONER: DRIVER})
-    assert decide(asked, waited=1.0) == [Again(binder.PROVISIONING_PATIENCE - 1.0)]
-    (event,) = decide(asked, waited=9.0)
+    asked, event = decide(claim())
+    assert asked == Patch(CLAIM, "ns/c", {"metadata": {"annotations": marks}})
     assert isinstance(event, Emit)
     assert event.reason == "ExternalProvisioning"
+    assert decide(claim(annotations={names.PROVISIONER: DRIVER})) == []
 
 
 def test_late_binding_waits_for_the_scheduler_even_if_a_volume_is_free() -> None:
@@ -154,8 +150,17 @@ def test_late_binding_waits_for_the_scheduler_even_if_a_volume_is_free() -> None
     assert event.reason == "WaitForFirstConsumer"
 
 
+def test_late_binding_names_the_pods_that_are_not_placed_yet() -> None:
+    (event,) = decide(claim(), storage_class=late(), waiting=["q", "p"])
+    assert isinstance(event, Emit)
+    assert (event.reason, event.message) == (
+        "WaitForPodScheduled",
+        "waiting for pod p,q to be scheduled",
+    )
+
+
 def test_late_binding_is_provisioned_once_a_node_is_selected() -> None:
-    (asked,) = decide(claim(annotations={names.SELECTED_NODE: "n1"}), storage_class=late())
+    asked, _ = decide(claim(annotations={names.SELECTED_NODE: "n1"}), storage_class=late())
     assert isinstance(asked, Patch)
     assert names.PROVISIONER in asked.body["metadata"]["annotations"]
 

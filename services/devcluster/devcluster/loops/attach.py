@@ -6,7 +6,7 @@ reports it in use, and one for a single node goes to the next node only when the
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from devcluster import api as apis
@@ -31,6 +31,15 @@ class Seen:
     elsewhere: Sequence[Obj]  # the volume's attachments to other nodes
     driver: Obj | None
     in_use: bool  # by the node's own report
+    node: Obj | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A volume that is attached to a node, by its name, and the pods there that want it."""
+
+    volume: str
+    users: Sequence[Obj] = ()
 
 
 def attachment_name(volume: Obj, node_name: str) -> str:
@@ -72,7 +81,17 @@ def _detach(seen: Seen) -> list[Action]:
         return []
     if not OWN_NAME.fullmatch(attachment["metadata"]["name"]):
         return []  # somebody else's: the controller knows only what it has made
-    return [Delete(names.ATTACHMENTS, facts.key(attachment), facts.uid(attachment))]
+    # The node must not start to use what is about to go, so it is told first.
+    delete = Delete(names.ATTACHMENTS, facts.key(attachment), facts.uid(attachment))
+    return [*_withdraw(seen), delete]
+
+
+def _withdraw(seen: Seen) -> list[Action]:
+    """Take the volume off the list of those that the node may use."""
+    if seen.node is None or seen.volume is None:
+        return []
+    listed = _attached(seen.node)
+    return _list(seen.node, [name for name in listed if name != unique_name(seen.volume)])
 
 
 def _attachment(volume: Obj, node_name: str) -> Obj:
@@ -88,12 +107,29 @@ def _attachment(volume: Obj, node_name: str) -> Obj:
     }
 
 
-def decide_node(node: Obj, attached: Sequence[str]) -> list[Action]:
-    """Keep ``status.volumesAttached``, which the node's agent reads, as the attachments say."""
-    listed = [entry["name"] for entry in node["status"].get("volumesAttached") or ()]
-    if sorted(listed) == sorted(attached):
+def decide_node(node: Obj, attached: Mapping[str, Attached]) -> list[Action]:
+    """Keep ``status.volumesAttached``, which the node's agent reads, as the attachments say.
+
+    ``attached`` is by the volumes' unique names. Pods hear of what is new.
+    """
+    new = [one for name, one in attached.items() if name not in _attached(node)]
+    events = [
+        Emit(pod, "SuccessfulAttachVolume", f'attached volume "{one.volume}" to the node')
+        for one in new
+        for pod in one.users
+    ]
+    return [*_list(node, list(attached)), *events]
+
+
+def _attached(node: Obj) -> list[str]:
+    """What the node may use, by its status."""
+    return [entry["name"] for entry in (node.get("status") or {}).get("volumesAttached") or ()]
+
+
+def _list(node: Obj, wanted: Sequence[str]) -> list[Action]:
+    if sorted(_attached(node)) == sorted(wanted):
         return []
-    entries = [{"name": name, "devicePath": ""} for name in sorted(attached)]
+    entries = [{"name": name, "devicePath": ""} for name in sorted(wanted)]
     body: Obj = {"status": {"volumesAttached": entries or None}}
     return [Patch(names.NODES, facts.key(node), body, "status")]
 
@@ -155,12 +191,13 @@ class AttachDetach:
         node = self._views.nodes.get(name)
         if node is None:
             return None
-        attached = []
+        attached = {}
         for attachment in self._views.attachments.by("node", name):
             volume = self._volume_of(attachment)
             status = attachment.get("status") or {}
             if volume and status.get("attached") and not facts.is_deleting(attachment):
-                attached.append(unique_name(volume))
+                own = facts.key(volume)
+                attached[unique_name(volume)] = Attached(own, self._users(name, own))
         return self._performer.perform(decide_node(node, attached))
 
     def _volume_of(self, attachment: Obj) -> Obj | None:
@@ -183,6 +220,7 @@ class AttachDetach:
             elsewhere=[a for a in attachments if a["spec"]["nodeName"] != node_name],
             driver=self._views.csi_drivers.get(driver_name),
             in_use=bool(node and volume and unique_name(volume) in _in_use(node)),
+            node=node,
         )
 
     def _users(self, node_name: str, name: str) -> list[Obj]:

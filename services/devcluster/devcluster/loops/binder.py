@@ -5,17 +5,14 @@ states: the volume first (claimRef, then phase), then the claim (volumeName, the
 claim whose class waits for the first consumer is left to the scheduler until a node is chosen.
 """
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from devcluster import admission, metadata
 from devcluster import api as apis
 from devcluster.loops import actions, facts, keyed, matching, names, views
-from devcluster.loops.actions import Action, Again, Emit, Patch
+from devcluster.loops.actions import Action, Emit, Patch
 from devcluster.loops.facts import Obj
-
-PROVISIONING_PATIENCE = 5.0  # seconds before a claim is told that it waits for a provisioner
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +24,8 @@ class ClaimSeen:
     candidates: Sequence[Obj]  # volumes reserved for it, and free ones of its class
     storage_class: Obj | None
     default_class: str  # its name, empty if there is none
-    waited: float  # seconds since a provisioner was asked, as far as this process knows
     now: str
+    waiting: Sequence[str] = ()  # names of pods that use it and have no node yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +99,19 @@ def _unbound_claim(seen: ClaimSeen) -> list[Action]:
     if volume := matching.best(claim, candidates):
         return bind(claim, volume, seen.now)
     if delayed and facts.annotation(claim, names.SELECTED_NODE) is None:
-        text = "waiting for first consumer to be created before binding"
-        return [Emit(claim, "WaitForFirstConsumer", text)]
+        return [_wait_for_pod(seen)]
     if not facts.class_name(claim):
         text = "no persistent volumes available for this claim and no storage class is set"
         return [Emit(claim, "FailedBinding", text)]
     return _ask_for_provisioning(seen)
+
+
+def _wait_for_pod(seen: ClaimSeen) -> Emit:
+    if seen.waiting:
+        text = f"waiting for pod {','.join(sorted(seen.waiting))} to be scheduled"
+        return Emit(seen.claim, "WaitForPodScheduled", text)
+    text = "waiting for first consumer to be created before binding"
+    return Emit(seen.claim, "WaitForFirstConsumer", text)
 
 
 def _ask_for_provisioning(seen: ClaimSeen) -> list[Action]:
@@ -119,17 +123,17 @@ def _ask_for_provisioning(seen: ClaimSeen) -> list[Action]:
     if provisioner == names.NO_PROVISIONER:
         text = "no volume of this class is free, and the class cannot provision one"
         return [Emit(claim, "ProvisioningFailed", text, "Warning")]
-    if facts.annotation(claim, names.PROVISIONER) != provisioner:
-        marks = {names.PROVISIONER_BETA: provisioner, names.PROVISIONER: provisioner}
-        body: Obj = {"metadata": {"annotations": marks}}
-        return [Patch(names.CLAIMS, facts.key(claim), body)]
-    if seen.waited < PROVISIONING_PATIENCE:
-        return [Again(PROVISIONING_PATIENCE - seen.waited)]
+    if facts.annotation(claim, names.PROVISIONER) == provisioner:
+        return []
+    marks = {names.PROVISIONER_BETA: provisioner, names.PROVISIONER: provisioner}
     text = (
         f"Waiting for a volume to be created by the external provisioner '{provisioner}'. "
         "Check that it is running and registered."
     )
-    return [Emit(claim, "ExternalProvisioning", text)]
+    return [
+        Patch(names.CLAIMS, facts.key(claim), {"metadata": {"annotations": marks}}),
+        Emit(claim, "ExternalProvisioning", text),
+    ]
 
 
 def bind(claim: Obj, volume: Obj, now: str) -> list[Action]:
@@ -257,7 +261,6 @@ class Binder:
         self._views = seen
         self.loop = keyed.KeyedLoop("binder", self._sync)
         self._performer = actions.Performer(api, "persistentvolume-controller", self.loop.decided)
-        self._asked: dict[str, float] = {}  # claim UID → since when it waits for a provisioner
         seen.claims.listen(self._claim_changed)
         seen.volumes.listen(self._volume_changed)
         seen.classes.listen(self._class_changed)
@@ -269,7 +272,6 @@ class Binder:
             self.loop.add(facts.key(new))
             return
         if old:
-            self._asked.pop(facts.uid(old), None)
             for volume in self._views.volumes.keys("claim", facts.key(old)):
                 self.loop.add(volume)
 
@@ -316,15 +318,10 @@ class Binder:
             candidates=[*volumes.by("claim", key), *volumes.by("free_class", class_name)],
             storage_class=classes.get(class_name),
             default_class=admission.default_class(classes.all()),
-            waited=self._waited(claim),
             now=metadata.now(),
+            waiting=self._waiting(key),
         )
 
-    def _waited(self, claim: Obj) -> float:
-        if facts.annotation(claim, names.BIND_COMPLETED) is not None:
-            self._asked.pop(facts.uid(claim), None)
-            return 0.0
-        if facts.annotation(claim, names.PROVISIONER) is None:
-            return 0.0
-        now = time.monotonic()
-        return now - self._asked.setdefault(facts.uid(claim), now)
+    def _waiting(self, claim: str) -> list[str]:
+        pods = self._views.pods.by("claim", claim)
+        return [pod["metadata"]["name"] for pod in pods if not facts.node_name(pod)]

@@ -16,7 +16,7 @@ from bitts.kube import config as configuration
 from bitts.kube import errors, events, kinds, objects, reflector
 from bitts.rpc import health, introspection, server
 
-from devcluster.node import membership, model, paths, plugins, pods, records, volumes
+from devcluster.node import membership, model, names, paths, plugins, pods, records, volumes
 from devcluster.node.options import PROGRAM, Options
 
 CAP_SYS_ADMIN = 21
@@ -54,7 +54,7 @@ async def _serve(
     drivers, known = plugins.Drivers(), records.Records(layout)
     cache: caches.Cache[model.Pod] = caches.Cache()
     attached: caches.Cache[objects.VolumeAttachment] = caches.Cache()
-    recorder = events.EventRecorder(client, PROGRAM)
+    recorder = events.EventRecorder(client, names.COMPONENT)
     mounter = volumes.Volumes(client, options.name, layout, drivers, known, attached)
     parts = pods.Parts(client, cache, known, mounter, node, recorder, layout, can_mount)
     loop = pods.Pods(parts)

@@ -157,13 +157,13 @@ class Membership:
         """Enter a driver; raises RefusedError for a contradicting label, ApiError."""
         if not entry.node_id:
             raise RefusedError("NodeGetInfo returned no node_id")
-        await self._change(NODES, lambda node: node_change(node, entry))
+        await self._change(NODES, lambda node: node_change(node, entry), "status")
         await self._change(CSI_NODES, lambda it: _with(it, entry.driver, csi_entry(entry)))
 
     async def remove_driver(self, driver: str) -> None:
         """Take a driver out; raises ApiError."""
         await self._change(CSI_NODES, lambda it: _with(it, driver, None))
-        await self._change(NODES, lambda node: node_change_without(node, driver))
+        await self._change(NODES, lambda node: node_change_without(node, driver), "status")
 
     async def keep_drivers(self, drivers: set[str]) -> None:
         """Take out all drivers but these; raises ApiError."""
@@ -172,15 +172,20 @@ class Membership:
             if entry["name"] not in drivers:
                 await self.remove_driver(entry["name"])
 
-    async def _change(self, kind: kinds.Kind[Obj], change: Callable[[Obj], Obj]) -> None:
-        """Read, compute, write; again if somebody else wrote in between."""
+    async def _change(
+        self, kind: kinds.Kind[Obj], change: Callable[[Obj], Obj], subresource: str = ""
+    ) -> None:
+        """Read, compute, write; again if somebody else wrote in between.
+
+        The kubelet writes a Node's labels and annotations with its status.
+        """
         async with self._lock:
             for attempt in range(CONFLICTS):
                 seen = await self._client.get(kind, self.name)
                 version = seen["metadata"]["resourceVersion"]
                 patch = patches.merge(change(seen), resource_version=version)
                 try:
-                    await self._client.patch(kind, self.name, patch)
+                    await self._client.patch(kind, self.name, patch, subresource=subresource)
                     return
                 except errors.Conflict:
                     if attempt == CONFLICTS - 1:

@@ -3,6 +3,9 @@
 import hashlib
 from typing import Final
 
+COMPONENT: Final = "kubelet"
+"""Whom events about pods are from."""
+
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 NODE_IDS: Final = "csi.volume.kubernetes.io/nodeid"
 HOSTNAME_LABEL: Final = "kubernetes.io/hostname"

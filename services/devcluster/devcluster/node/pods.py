@@ -149,9 +149,11 @@ class Pods:
                 await self._set_up(pod)
             case model.Start(name, attempt), model.Pod() as pod:
                 await self._start(pod, name, attempt)
-            case model.Kill(name, force), _:
+            case model.Kill(name, force), pod:
                 number = signal.SIGKILL if force else signal.SIGTERM
                 self._containers.kill(seen.uid, name, number)
+                if pod and not seen.containers[name].asked:
+                    self._told(pod, "Killing", f"stopping container {name}")
             case model.TearDown(), _:
                 await self._tear_down(seen.uid)
             case model.Forget(), _:
@@ -189,6 +191,11 @@ class Pods:
             commands.build, pod, name, attempt, record, self._parts.layout
         )
         await self._containers.start(pod.uid, name, command)
+        self._told(pod, "Created", f"created container {name}")
+        self._told(pod, "Started", f"started container {name}")
+
+    def _told(self, pod: model.Pod, reason: str, message: str) -> None:
+        self._parts.events.emit(model.PODS.refer(pod), events.NORMAL, reason, message)
 
     async def _tear_down(self, uid: str) -> None:
         """Every volume is tried, whatever becomes of the others."""

@@ -62,9 +62,12 @@ Source = Csi | Folder | Host
 
 
 async def resolve(client: clients.Client, pod: model.Pod) -> list[Source]:
-    """Follow every volume of the pod; raises VolumeError."""
+    """Follow every volume that a container of the pod uses; raises VolumeError."""
     found: list[Source] = []
+    wanted = used(pod.spec)
     for volume in pod.spec.get("volumes") or ():
+        if volume["name"] not in wanted:
+            continue  # the kubelet leaves it alone too
         try:
             found.append(await _resolve_one(client, pod, volume))
         except errors.NotFound as error:
@@ -72,6 +75,17 @@ async def resolve(client: clients.Client, pod: model.Pod) -> list[Source]:
         except errors.ApiError as error:
             raise VolumeError(f'volume "{volume["name"]}": {error}') from error
     return found
+
+
+def used(spec: Mapping[str, Any]) -> set[str]:
+    """The names of the volumes that some container mounts, or has as a device."""
+    every = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    return {
+        str(one["name"])
+        for container in every
+        for how in ("volumeMounts", "volumeDevices")
+        for one in container.get(how) or ()
+    }
 
 
 async def _resolve_one(client: clients.Client, pod: model.Pod, volume: Mapping[str, Any]) -> Source:
