@@ -24,6 +24,7 @@ from devcluster.kubernetes import (
     apiclient,
     cgroups,
     images,
+    loopdevices,
     nodeplan,
     podnetwork,
     programs,
@@ -213,6 +214,7 @@ class Nodes:
             _log.warning("Node ended, starting it again", node=node.name)
             await self._supervisor.retire([f"{node.name}-{name}" for name in _NODE_PROGRAMS])
             await asyncio.to_thread(cgroups.remove, self._layout.identity, node.name)
+            await asyncio.to_thread(loopdevices.release, self._layout.node(node.name).root)
             await self._start_machine(node)
             await self._start_kubelet(self.started[node.name], api)
             await changed()

@@ -2,7 +2,7 @@
 
 What its processes held (namespaces, mounts, links, sockets) went with them, since all of them
 die with the one that started them. Left are the cgroups, which follow from the folder's name,
-and files.
+loop devices, and files.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Iterator
 
 from devcluster import files
-from devcluster.kubernetes import cgroups
+from devcluster.kubernetes import cgroups, loopdevices
 from devcluster.kubernetes.layout import Layout
 
 
@@ -46,12 +46,14 @@ SPARED = frozenset({"plugins", "plugins_registry"})
 
 
 def sweep(layout: Layout, *, keep: bool, spared: frozenset[str] = frozenset()) -> list[str]:
-    """Remove cgroups and, unless objects and volumes are to last, files; say what there was.
+    """Remove cgroups, loop devices and, unless objects are to last, files; say what there was.
 
     ``spared`` names folders of nodes that stay in any case. Blocking. Raises CgroupError where
     processes of the cluster are still alive.
     """
     removed = [f"cgroup {path}" for path in cgroups.remove(layout.identity)]
+    for root in layout.nodes.glob("node-*"):
+        removed += loopdevices.release(root)
     (layout.directory / files.READY).unlink(missing_ok=True)
     layout.tunnel.unlink(missing_ok=True)
     if not keep:
