@@ -1,15 +1,15 @@
 """Messages packed by hand, against the kernel and what iproute2 and nft make of it."""
 
-import asyncio
 import ipaddress
 import pathlib
 import socket
+import threading
 
 import pytest
 from bitts.net import (
     addresses,
+    departures,
     links,
-    monitor,
     neighbours,
     nftables,
     routes,
@@ -234,23 +234,35 @@ def test_a_namespace_is_told_from_one_s_own(namespaces: netns.Namespaces) -> Non
         assert netnamespaces.is_own(descriptor)
 
 
-async def test_the_end_of_a_link_is_announced(namespaces: netns.Namespaces) -> None:
+def test_a_link_has_departed_long_before_the_kernel_has_cleared_up(
+    namespaces: netns.Namespaces,
+) -> None:
     host, pod = namespaces.make("host"), namespaces.make("pod")
-    await asyncio.to_thread(wire_pair, host, pod)
+    wire_pair(host, pod)
+    going = departures.Departures()
+    with netnamespaces.opened(host) as descriptor, netnamespaces.entered(descriptor):
+        leaving = going.begin(70001, "vh0")
+        missing = departures.Departure(70009, "nobody")
+    leaving.wait()
+    assert "vh0" not in netns.links(host)
+    missing.ask()
+    with pytest.raises(NetlinkError) as caught:
+        missing.wait()
+    assert caught.value.is_missing
+    going.close()
 
-    def born() -> monitor.LinkMonitor:
-        with netnamespaces.opened(host) as descriptor, netnamespaces.entered(descriptor):
-            return monitor.LinkMonitor()
 
-    watching = born()
-    gone = watching.leaving(70001)
-    await asyncio.to_thread(netns.run, host, "ip", "link", "set", "vh0", "down")
-    await asyncio.to_thread(netns.run, host, "ip", "link", "set", "vh0", "up")
-    assert await watching.running(70001, 10.0)
-    assert not await watching.running(70005, 0.01)
-    await asyncio.to_thread(netns.run, host, "ip", "link", "del", "vh0")
-    async with asyncio.timeout(10):
-        assert await gone
-    left = watching.leaving(4)
-    watching.close()
-    assert await left is False
+def test_one_link_s_departure_is_not_taken_for_another_s(namespaces: netns.Namespaces) -> None:
+    host, pod = namespaces.make("host"), namespaces.make("pod")
+    wire_pair(host, pod)
+    netns.run(host, "ip", "link", "add", "b0", "type", "bridge")
+    netns.run(host, "ip", "link", "set", "vh0", "master", "b0")
+    with netnamespaces.opened(host) as descriptor, netnamespaces.entered(descriptor):
+        other = departures.Departure(netns.links(host)["b0"]["ifindex"], "b0")
+    netns.run(host, "ip", "link", "set", "vh0", "nomaster")
+    netns.run(host, "ip", "link", "del", "vh0")
+    asking = threading.Thread(target=other.ask)
+    asking.start()
+    other.wait()
+    asking.join(30)
+    assert "b0" not in netns.links(host)

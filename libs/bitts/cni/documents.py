@@ -19,7 +19,7 @@ INDENT = 4
 """Spaces: how plugins print what people may read."""
 
 _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-_indented = json.JSONEncoder(ensure_ascii=False, indent=INDENT).encode
+_quoted = json.encoder.encode_basestring
 _KINDS = {
     type(None): "null", bool: "bool", int: "number", float: "number",
     str: "string", list: "array", dict: "object",
@@ -45,7 +45,20 @@ def parse(text: bytes | str) -> object:
 
 def render(document: object, *, compact: bool = False) -> str:
     """Return the text of a document as plugins print it: indented, without a newline."""
-    return _compact(document) if compact else _indented(document)
+    return _compact(document) if compact else _indented(document, "\n")
+
+
+def _indented(value: object, margin: str) -> str:
+    """Render as ``json`` does with an indent, for which it leaves its fast half unused."""
+    if isinstance(value, str):
+        return _quoted(value)
+    inner = margin + " " * INDENT
+    if isinstance(value, dict) and value:
+        pairs = [f"{_quoted(key)}: {_indented(each, inner)}" for key, each in value.items()]
+        return f"{{{inner}{f',{inner}'.join(pairs)}{margin}}}"
+    if isinstance(value, list | tuple) and value:
+        return f"[{inner}{f',{inner}'.join(_indented(each, inner) for each in value)}{margin}]"
+    return _compact(value)
 
 
 def kind(value: object) -> str:

@@ -6,7 +6,9 @@ the finished ones the latest are kept. Times are Unix seconds.
 """
 
 import asyncio
+import contextlib
 import enum
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -71,7 +73,7 @@ class _Record:
 
 
 class Ledger:
-    """The decisions of all loops of one process.
+    """The decisions of all loops of one process. Any thread may write.
 
     ``waiting`` and ``finished`` say how many objects of either phase are remembered.
     """
@@ -88,53 +90,61 @@ class Ledger:
         self._records: dict[tuple[str, str], _Record] = {}
         self._order: dict[Phase, dict[tuple[str, str], None]] = {phase: {} for phase in Phase}
         self._sequence = 0
+        self._mutex = threading.RLock()
         self._subscriptions: set[Subscription] = set()
 
     def started(self, loop: str, key: str) -> None:
         """Note that ``loop`` took up ``key``."""
-        self._move(loop, key, Phase.WORKING).retry_at = None
+        with self._mutex:
+            self._move(loop, key, Phase.WORKING).retry_at = None
 
     def decided(
         self, loop: str, key: str, decision: str, reason: str, *, error: str = ""
     ) -> Decision:
         """Note a decision and tell the subscribers."""
-        self._sequence += 1
-        made = Decision(self._sequence, self._clock(), loop, key, decision, reason, error)
-        record = self._records.get((loop, key)) or self._move(loop, key, Phase.FINISHED)
-        record.last = made
-        record.new_error = error or record.new_error
-        for subscription in self._subscriptions:
-            subscription._offer(made)  # noqa: SLF001 - the two classes are one mechanism
-        return made
+        with self._mutex:
+            self._sequence += 1
+            made = Decision(self._sequence, self._clock(), loop, key, decision, reason, error)
+            record = self._records.get((loop, key)) or self._move(loop, key, Phase.FINISHED)
+            record.last = made
+            record.new_error = error or record.new_error
+            for subscription in tuple(self._subscriptions):
+                subscription._offer(made)  # noqa: SLF001 - the two classes are one mechanism
+            return made
 
     def retry_at(self, loop: str, key: str, when: float, *, failures: int) -> None:
         """Note that ``key`` is tried again at ``when``, after ``failures`` failures in a row."""
-        record = self._conclude(loop, key, Phase.WAITING)
-        record.retry_at = when
-        record.failures = failures
+        with self._mutex:
+            record = self._conclude(loop, key, Phase.WAITING)
+            record.retry_at = when
+            record.failures = failures
 
     def waits(self, loop: str, key: str, until: float | None = None) -> None:
         """Note that ``key`` waits for an event, at the longest ``until``, and has not failed."""
-        self._conclude(loop, key, Phase.WAITING).retry_at = until
+        with self._mutex:
+            self._conclude(loop, key, Phase.WAITING).retry_at = until
 
     def finished(self, loop: str, key: str) -> None:
         """Note that there is nothing left to do for ``key``."""
-        record = self._conclude(loop, key, Phase.FINISHED)
-        record.retry_at = None
-        record.failures = 0
+        with self._mutex:
+            record = self._conclude(loop, key, Phase.FINISHED)
+            record.retry_at = None
+            record.failures = 0
 
     def entry(self, loop: str, key: str) -> Entry | None:
         """Return what is remembered of one object."""
-        record = self._records.get((loop, key))
-        return None if record is None else _entry(loop, key, record)
+        with self._mutex:
+            record = self._records.get((loop, key))
+            return None if record is None else _entry(loop, key, record)
 
     def snapshot(self) -> list[Entry]:
         """Return what is remembered of all objects: in work first, then waiting, then finished."""
-        return [
-            _entry(loop, key, self._records[loop, key])
-            for names in self._order.values()
-            for loop, key in names
-        ]
+        with self._mutex:
+            return [
+                _entry(loop, key, self._records[loop, key])
+                for names in self._order.values()
+                for loop, key in names
+            ]
 
     def subscribe(self, *, limit: int = 1_000) -> "Subscription":
         """Return a stream of the decisions from now on; unread ones beyond ``limit`` get lost."""
@@ -173,6 +183,8 @@ class Subscription:
         self._siblings = siblings
         self._unread: deque[Decision] = deque(maxlen=limit)
         self._arrived = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """Where somebody reads, once somebody does."""
         self._closed = False
         siblings.add(self)
 
@@ -180,7 +192,11 @@ class Subscription:
         if len(self._unread) == self._unread.maxlen:
             self.dropped += 1
         self._unread.append(decision)
-        self._arrived.set()
+        if self._loop is not None and not _is_running(self._loop):
+            with contextlib.suppress(RuntimeError):  # the reader's loop has ended
+                self._loop.call_soon_threadsafe(self._arrived.set)
+        else:
+            self._arrived.set()
 
     def close(self) -> None:
         """End the stream; an iteration in progress stops."""
@@ -203,12 +219,21 @@ class Subscription:
         return self
 
     async def __anext__(self) -> Decision:
+        self._loop = asyncio.get_running_loop()
         while not self._unread:
             if self._closed:
                 raise StopAsyncIteration
             self._arrived.clear()
             await self._arrived.wait()
         return self._unread.popleft()
+
+
+def _is_running(loop: asyncio.AbstractEventLoop) -> bool:
+    """Say whether the calling thread is the loop's."""
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
 
 
 def _entry(loop: str, key: str, record: _Record) -> Entry:

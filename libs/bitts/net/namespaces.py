@@ -64,16 +64,13 @@ def identity(descriptor: int) -> tuple[int, int]:
 
 def is_own(descriptor: int) -> bool:
     """Say whether the descriptor is the namespace of the calling thread."""
-    found = os.stat("/proc/thread-self/ns/net")
-    return identity(descriptor) == (found.st_dev, found.st_ino)
+    return identity(descriptor) == _origin()[1]
 
 
 @contextlib.contextmanager
 def entered(descriptor: int) -> Iterator[None]:
     """Run a block of the calling thread inside a namespace; nothing may be awaited in it."""
-    home = getattr(_home, "descriptor", None)
-    if home is None:
-        home = _home.descriptor = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    home, _ = _origin()
     _enter(descriptor)
     try:
         yield
@@ -82,6 +79,15 @@ def entered(descriptor: int) -> Iterator[None]:
             _enter(home)
         except NamespaceError:
             os._exit(_LOST)
+
+
+def _origin() -> tuple[int, tuple[int, int]]:
+    """Return the calling thread's own namespace, in which it always is but inside ``entered``."""
+    origin: tuple[int, tuple[int, int]] | None = getattr(_home, "origin", None)
+    if origin is None:
+        descriptor = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        origin = _home.origin = descriptor, identity(descriptor)
+    return origin
 
 
 def _enter(descriptor: int) -> None:

@@ -4,6 +4,8 @@ An ADD whose caller has gone meanwhile, or was told to try again, is undone when
 nobody has its result.
 """
 
+import asyncio
+import threading
 import time
 from collections.abc import Callable
 
@@ -18,6 +20,7 @@ from cni_daemon import chain, protocol, requests
 from cni_daemon.delegates import DelegateError
 from cni_daemon.engine import Engine
 from cni_daemon.executor import OperationError
+from cni_daemon.locks import StillBusyError
 from cni_daemon.operations import MakeVeth
 from cni_daemon.protocol import Frame, FrameError
 from cni_daemon.requests import Request
@@ -30,14 +33,19 @@ class Answerer:
     def __init__(self, engine: Engine, tally: Tally) -> None:
         self._engine = engine
         self._tally = tally
+        self._counting = threading.Lock()
         self._log = logs.get("answering")
 
-    async def answer(self, data: bytes, is_heard: Callable[[], bool]) -> bytes:
-        """Return the answer to a frame; ``is_heard`` says whether the caller is still there."""
+    def answer(self, data: bytes, is_heard: Callable[[], bool]) -> bytes:
+        """Return the answer to a frame; ``is_heard`` says whether the caller is still there.
+
+        Blocks as long as the request takes.
+        """
         started = time.perf_counter()
-        self._tally.in_flight += 1
         version = plugin = command = ""
         code = 0
+        with self._counting:
+            self._tally.in_flight += 1
         try:
             frame = protocol.decode(data)
             plugin, command = frame.plugin, frame.environment.get("CNI_COMMAND", "")
@@ -46,16 +54,17 @@ class Answerer:
                 return protocol.answer(0, documents.render(document, compact=True) + "\n")
             request = requests.read(frame)
             version = request.config.version
-            output = await self._carry_out(request)
+            output = self._carry_out(request)
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets an error object
             failure = self._failure(error)
             code = int(failure.code)
             return protocol.answer(1, errors.encode(failure, version))
         finally:
-            self._tally.in_flight -= 1
-            self._tally.operation(plugin, command, code, time.perf_counter() - started)
+            with self._counting:
+                self._tally.in_flight -= 1
+                self._tally.operation(plugin, command, code, time.perf_counter() - started)
         if request.invocation.command is Command.ADD and not is_heard():
-            await self._take_back(request)
+            self._take_back(request)
         return protocol.answer(0, output)
 
     async def carry_out(self, frame: Frame) -> None:
@@ -63,29 +72,33 @@ class Answerer:
         request = requests.read(frame)
         if request.invocation.command is not Command.DEL:
             raise FrameError(f"an intent may only be a DEL, not {request.invocation.command}")
-        await self._engine.remove(request)
+        await asyncio.to_thread(self._engine.remove, request)
 
-    async def _carry_out(self, request: Request) -> str:
+    def _carry_out(self, request: Request) -> str:
         match request.invocation.command:
             case Command.ADD:
-                return documents.render(await self._engine.add(request))
+                return documents.render(self._engine.add(request))
             case Command.DEL:
-                await self._engine.remove(request)
+                self._engine.remove(request)
             case Command.CHECK:
-                await self._engine.check(request)
+                self._engine.check(request)
             case Command.GC:
-                self._tally.event(Event.COLLECTED, await self._engine.collect(request))
+                self._event(Event.COLLECTED, self._engine.collect(request))
             case Command.STATUS:
-                await self._engine.status(request)
+                self._engine.status(request)
             case Command.VERSION:
                 raise CniError(Code.INTERNAL, "VERSION has no configuration")
         return ""
 
-    async def _take_back(self, request: Request) -> None:
-        self._tally.event(Event.UNDONE)
+    def _event(self, event: Event, count: int = 1) -> None:
+        with self._counting:
+            self._tally.event(event, count)
+
+    def _take_back(self, request: Request) -> None:
+        self._event(Event.UNDONE)
         self._log.warning("Undoing an ADD, its caller has gone", attachment=str(chain.key(request)))
         try:
-            await self._engine.remove(request)
+            self._engine.remove(request)
         except Exception as error:  # noqa: BLE001 - the journal keeps it; DEL or GC will follow
             self._log.error("Cannot undo an ADD", err=error)
 
@@ -101,6 +114,8 @@ class Answerer:
                 return error.error
             case OperationError():
                 return _of_operation(error)
+            case StillBusyError():
+                return CniError(Code.TRY_AGAIN_LATER, str(error))
             case OSError() if is_disk_full(error):
                 return CniError(Code.IO_FAILURE, f"cannot write: {error}", "nothing was changed")
             case OSError() | NetlinkError():

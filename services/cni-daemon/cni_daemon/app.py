@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bitts.core import exclusive, ledger, logs, process
-from bitts.net.monitor import LinkMonitor
 
 from cni_daemon import faces, names, requests
 from cni_daemon.answering import Answerer
 from cni_daemon.attaching import Attacher
+from cni_daemon.dhcp.keeping import Keeping
+from cni_daemon.dhcp.leasing import Leasing
 from cni_daemon.engine import Engine
 from cni_daemon.executor import Executor
 from cni_daemon.foundations import Foundations
@@ -84,7 +85,10 @@ async def _main(running: process.Process, options: Options) -> None:
         )  # fmt: skip
         await asyncio.to_thread(intents.prepare)
         await upkeep.recover(parts.loaded)
-        await _faces(running, stack, options, parts, intents)
+        keeping = Keeping(parts.journal)
+        keeping.start()
+        stack.push_async_callback(keeping.close)
+        await _faces(running, stack, options, parts, intents, keeping)
         running.start("upkeep", upkeep.run())
         if options.runtime.socket:
             sandboxes = Sandboxes(options.runtime, parts.engine, parts.tally)
@@ -112,13 +116,12 @@ async def _parts(
     stack.callback(journal.close)
     stores = Stores()
     executor = Executor(stores, options.reached, foundations.note)
-    attacher = Attacher(journal, executor, stores, _indexes(), options.reached)
+    stack.push_async_callback(asyncio.to_thread, executor.close)
+    leasing = Leasing(asyncio.get_running_loop(), options.dhcp_timeout)
+    attacher = Attacher(journal, executor, stores, _indexes(), options.reached, leasing)
     keeper = Keeper(journal, executor, options.reached)
-    monitor = _monitor(running)
-    stack.callback(monitor.close)
     record = ledger.Ledger()
-    engine = Engine(attacher, monitor, record)
-    stack.push_async_callback(engine.close)
+    engine = Engine(attacher, record)
     tally = Tally(requests.served_types())
     answerer = Answerer(engine, tally)
     return Parts(
@@ -140,7 +143,7 @@ def _make_folders(options: Options) -> None:
 
 async def _faces(
     running: process.Process, stack: contextlib.AsyncExitStack, options: Options, parts: Parts,
-    intents: Intents,
+    intents: Intents, keeping: Keeping,
 ) -> None:  # fmt: skip
     """Open every socket; that of the shim last, which promises that all is there."""
     await asyncio.to_thread(_make_folders, options)
@@ -153,6 +156,7 @@ async def _faces(
         keeper=parts.keeper,
         record=parts.record,
         tally=parts.tally,
+        leases=lambda: keeping.states,
         intents=lambda: intents.waiting,
         connections=lambda: listener.connections,
     )
@@ -162,18 +166,6 @@ async def _faces(
     except OSError as error:
         raise process.ExitError(1, f"cannot serve at {options.socket}: {error}") from error
     stack.push_async_callback(listener.stop, GRACE)
-
-
-def _monitor(running: process.Process) -> LinkMonitor:
-    def lost() -> None:
-        running.log.warning("Link events were lost, looking at links one by one")
-
-    try:
-        return LinkMonitor(_FIRST_INDEX, lost)
-    except OSError as error:
-        raise process.ExitError(
-            1, f"cannot listen to link events: {error}; the daemon needs CAP_NET_ADMIN"
-        ) from error
 
 
 def _indexes() -> Iterator[int]:

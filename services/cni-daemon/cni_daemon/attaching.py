@@ -1,4 +1,4 @@
-"""Attach and take apart, in a worker thread: the order in which things are written and done.
+"""Attach and take apart: the order in which things are written and done.
 
 ADD: write ``begin`` → take addresses → look, lay foundations, plan → write ``plan`` with all
 undo operations → act → write ``done``. Whatever goes wrong, everything is taken back before
@@ -7,24 +7,27 @@ the error is reported; what could not be taken back stays in the journal and is 
 
 import random
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from bitts.cni import conversion, results
 from bitts.cni.conversion import ConversionError
 from bitts.cni.errors import CniError, Code
 from bitts.cni.results import Result
 from bitts.core import logs
-from bitts.net import namespaces
-from bitts.net.errors import NamespaceError, NamespaceGone
+from bitts.net import links, namespaces
+from bitts.net.errors import NamespaceError, NamespaceGone, NetlinkError
 from bitts.net.links import Link
 
 from cni_daemon import chain, observing, scene
 from cni_daemon.chain import Stage
 from cni_daemon.delegates import DelegateError
+from cni_daemon.dhcp import leases, leasing
+from cni_daemon.dhcp.leasing import Leasing, Rehearsal
 from cni_daemon.executor import Executor, OperationError
 from cni_daemon.faults import Reached
+from cni_daemon.ipam import asking, dhcp, registry
 from cni_daemon.ipam.asking import Asking
 from cni_daemon.ipam.stores import Stores
 from cni_daemon.journal import Journal
@@ -36,14 +39,17 @@ from cni_daemon.scene import Scene
 
 _VERSION = "1.1.0"
 
+CARRIER_TIMEOUT = 3.0
+"""Seconds until a new host link must be up; the reference waits 2.5 in steps."""
 
-@dataclass(frozen=True, slots=True)
-class Attached:
-    """An attachment that stands. ``carriers`` are host links that must come up."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.0002, 0.02
 
-    entry: Entry
-    document: Mapping[str, object]
-    carriers: tuple[int, ...] = ()
+
+Sift = Callable[[Sequence[Operation]], Sequence[Operation]]
+
+
+def _everything(foundation: Sequence[Operation]) -> Sequence[Operation]:
+    return foundation
 
 
 class _Draft:
@@ -56,6 +62,7 @@ class _Draft:
         self.carriers: list[int] = []
         self.planned: dict[Place, tuple[Link, ...]] = {}
         self.result: Result | None = None
+        self.lease: Mapping[str, object] = {}
 
 
 class Attacher:
@@ -63,18 +70,22 @@ class Attacher:
 
     def __init__(
         self, journal: Journal, executor: Executor, stores: Stores, indexes: Iterator[int],
-        reached: Reached,
+        reached: Reached, leasing: Leasing,
     ) -> None:  # fmt: skip
         self.journal = journal
         self.stores = stores
         self._executor = executor
         self._reached = reached
+        self._leasing = leasing
         self._draws = Draws(random.SystemRandom(), indexes)
         self._foundations = threading.Lock()
         self._log = logs.get("attaching")
 
-    def attach(self, request: Request) -> Attached:
-        """Carry out an ADD. Raises CniError, OperationError, DelegateError, OSError."""
+    def attach(self, request: Request) -> Mapping[str, object]:
+        """Carry out an ADD and return the result's document.
+
+        Raises CniError, OperationError, DelegateError, NetlinkError, OSError.
+        """
         stages = chain.stages(request, self._draws)
         key = chain.key(request)
         with self._entered(request) as where:
@@ -82,17 +93,16 @@ class Attacher:
             identity = namespaces.identity(where.descriptor)
             former = self.journal.entry(key)
             if former is not None:
-                attached = self._again(former, request, identity)
-                if attached is not None:
-                    return attached
+                known = self._again(former, request, identity)
+                if known is not None:
+                    return known
             entry = Entry(key, Phase.BEGUN, request.nonce, request.invocation.netns, identity)
             draft = _Draft(entry)
             try:
-                document = self._make(draft, stages, request, where)
+                return self._make(draft, stages, request, where)
             except BaseException:
                 self._roll_back(draft, where)
                 raise
-            return Attached(entry.with_undo(tuple(draft.undo)), document, tuple(draft.carriers))
 
     @contextmanager
     def _entered(self, request: Request) -> Iterator[Scene]:
@@ -109,11 +119,13 @@ class Attacher:
         except NamespaceError as error:
             raise CniError(Code.INTERNAL, f'failed to open netns "{path}": {error}') from None
 
-    def _again(self, former: Entry, request: Request, identity: tuple[int, int]) -> Attached | None:
+    def _again(
+        self, former: Entry, request: Request, identity: tuple[int, int]
+    ) -> Mapping[str, object] | None:
         """Decide what an earlier entry means: the answer, a mistake, or remains to clear."""
         stands = former.phase is Phase.DONE and former.identity == identity
         if stands and former.nonce == request.nonce:
-            return Attached(former, former.result)
+            return former.result
         if stands:
             key = former.key
             raise CniError(
@@ -122,7 +134,7 @@ class Attacher:
                 "already: a DEL must come first",
             )
         self._log.info("Clearing what an earlier attempt left", attachment=str(former.key))
-        problems = self.take_apart(former)
+        problems = self._take_apart(former)
         if problems:
             raise problems[0]
         self.journal.gone(former.key)
@@ -134,20 +146,30 @@ class Attacher:
         for stage in stages:
             self._plan(draft, stage.after(draft.result), request, where)
         document = _document(draft.result or Result(), request.config.version)
-        self.journal.plan(draft.entry.with_undo(tuple(draft.undo)))
+        self.journal.plan(draft.entry.with_undo(tuple(draft.undo)).with_result(document))
+        if draft.lease:
+            self.journal.lease(draft.entry.key, draft.lease)
         self._reached("plan written")
         self._executor.perform(draft.steps, where)
-        self.journal.done(draft.entry.key, document)
+        _await_carriers(draft.carriers)
+        self.journal.done(draft.entry.key)
         self._reached("done written")
         return document
 
     def _plan(self, draft: _Draft, stage: Stage, request: Request, where: Scene) -> None:
         if stage.plugin.is_meta and stage.call.previous is None:
             raise CniError(Code.INTERNAL, "must be called as chained plugin")
-        if stage.ipam:
+        rehearsal: Rehearsal | None = None
+        if stage.ipam and registry.ALL.get(stage.ipam) is dhcp.IPAM:
+            rehearsal = self._rehearsed(draft, stage, where)
+            stage = self._leased(draft, stage, where)
+        elif stage.ipam:
             stage = self._addressed(draft, stage, request)
         observed = self._founded(stage, where, draft)
-        plan = stage.plugin.plan(stage.options, stage.call, observed)
+        if rehearsal is None:
+            plan = stage.plugin.plan(stage.options, stage.call, observed)
+        else:
+            plan = rehearsal.continued(stage)
         draft.steps += plan.steps
         draft.undo += [step.undo for step in plan.steps if step.undo is not None]
         draft.carriers += plan.carriers
@@ -155,33 +177,59 @@ class Attacher:
             draft.planned[place] = (*draft.planned.get(place, ()), *found)
         draft.result = plan.result
 
+    def _rehearsed(self, draft: _Draft, stage: Stage, where: Scene) -> Rehearsal | None:
+        """Make the link through which its address will come; None where it is there already."""
+        if stage.plugin.type == stage.ipam:
+            return None
+        unaddressed = stage.with_call(stage.call.addressed(leasing.NOBODY))
+        observed = self._founded(unaddressed, where, draft, leasing.about_links)
+        rehearsal = leasing.rehearse(unaddressed, observed)
+        draft.undo += [step.undo for step in rehearsal.steps if step.undo is not None]
+        self.journal.plan(draft.entry.with_undo(tuple(draft.undo)))
+        self._reached("link planned")
+        self._executor.perform(rehearsal.steps, where)
+        return rehearsal
+
+    def _leased(self, draft: _Draft, stage: Stage, where: Scene) -> Stage:
+        """Ask for a lease; it is given back before the link goes, through which that is said."""
+        options = dhcp.parse(stage.call.config, stage.call)
+        lease = self._leasing.acquire(where, stage.call.ifname, options)
+        draft.undo.append(leasing.release_of(lease, stage.call.ifname))
+        draft.lease = lease.document()
+        self._reached("lease acquired")
+        found = leases.result(lease, options.priority)
+        given = asking.as_programs_see_it(found, stage.call.config.version)
+        return stage.with_call(stage.call.addressed(given))
+
     def _addressed(self, draft: _Draft, stage: Stage, request: Request) -> Stage:
-        asking = Asking(stage.ipam, stage.call, request.environment)
-        undo = asking.undo()
+        asked = Asking(stage.ipam, stage.call, request.environment)
+        undo = asked.undo()
         draft.undo += undo
         self.journal.begin(draft.entry.with_undo(tuple(draft.undo)))
         self._reached("begin written")
         try:
-            addressing = asking.allocate(self.stores)
+            addressing = asked.allocate(self.stores)
         except CniError:
             del draft.undo[len(draft.undo) - len(undo) :]  # refused: it has given nothing
             raise
         self._reached("addresses allocated")
         return stage.with_call(stage.call.addressed(addressing))
 
-    def _founded(self, stage: Stage, where: Scene, draft: _Draft) -> Observed:
-        """Look at the machine, having laid what attachments share."""
+    def _founded(
+        self, stage: Stage, where: Scene, draft: _Draft, wanted: Sift = _everything
+    ) -> Observed:
+        """Look at the machine, having laid what attachments share, as far as it is ``wanted``."""
         look = stage.plugin.looks(stage.options, stage.call)
         for attempt in range(4):
             observed = observing.observe(look, where, self._executor.settled)
             observed = observed.with_planned(draft.planned)
-            if not stage.plugin.foundation(stage.options, stage.call, observed):
+            if not wanted(stage.plugin.foundation(stage.options, stage.call, observed)):
                 return observed
             if attempt == 3:
                 break
             with self._foundations:
                 seen = observing.observe(look, where, self._executor.settled)
-                missing = stage.plugin.foundation(stage.options, stage.call, seen)
+                missing = wanted(stage.plugin.foundation(stage.options, stage.call, seen))
                 self._executor.lay(missing, where)
         raise CniError(
             Code.TRY_AGAIN_LATER, f"what {stage.plugin.type} lays is changed by somebody else"
@@ -194,14 +242,18 @@ class Attacher:
         if not problems and self.journal.entry(draft.entry.key) is not None:
             self.journal.gone(draft.entry.key)
 
-    def take_apart(
-        self, entry: Entry, operations: tuple[Operation, ...] | None = None
-    ) -> list[OperationError]:
-        """Carry out undo operations of an entry (all of them, in reverse, unless given).
+    def detach(self, entry: Entry) -> None:
+        """Take an entry apart and forget it. Raises OperationError, and keeps it, on a problem."""
+        if entry.phase is not Phase.LEAVING:
+            self.journal.leave(entry.key)
+        problems = self._take_apart(entry)
+        if problems:
+            raise problems[0]
+        self.journal.gone(entry.key)
 
-        Returns the problems; nothing is written to the journal.
-        """
-        todo = entry.undo[::-1] if operations is None else operations
+    def _take_apart(self, entry: Entry) -> list[OperationError]:
+        """Carry out all undo operations of an entry; nothing is written to the journal."""
+        todo = entry.undo[::-1]
         if not todo:
             return []
         try:
@@ -210,8 +262,8 @@ class Attacher:
         except NamespaceError:  # gone, or something else by now: what was in it is gone too
             return self._executor.undo(todo, Scene())
 
-    def remove_unknown(self, request: Request) -> list[OperationError]:
-        """Carry out a DEL of something that the journal does not know. Raises CniError."""
+    def remove_unknown(self, request: Request) -> None:
+        """Carry out a DEL of something that the journal does not know. Raises CniError and such."""
         problems: list[OperationError] = []
         for stage in reversed(chain.stages(request, self._draws)):
             operations: list[Operation] = []
@@ -225,9 +277,10 @@ class Attacher:
                     stage.plugin.remove(stage.options, stage.call, Observed()), Scene()
                 )
             if stage.ipam:
-                asking = Asking(stage.ipam, stage.call, request.environment)
-                problems += self._executor.undo(asking.undo(), Scene())
-        return problems
+                asked = Asking(stage.ipam, stage.call, request.environment)
+                problems += self._executor.undo(asked.undo(), Scene())
+        if problems:
+            raise problems[0]
 
     def check(self, request: Request) -> None:
         """Carry out a CHECK. Raises CniError, DelegateError, NetlinkError."""
@@ -248,6 +301,30 @@ class Attacher:
         ]
 
 
+def _await_carriers(indexes: Iterable[int]) -> None:
+    """Wait until links of the host are up. Raises CniError.
+
+    The kernel takes a link for up a moment after the other end was switched on.
+    """
+    deadline, pause = time.monotonic() + CARRIER_TIMEOUT, _FIRST_PAUSE
+    for index in indexes:
+        while not _is_running(index):
+            if time.monotonic() > deadline:
+                raise CniError(Code.INTERNAL, "bridge port in error state: down")
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _is_running(index: int) -> bool:
+    try:
+        reply = scene.host_route().query(links.get(index=index), "looking for a carrier")
+    except NetlinkError as error:
+        if error.is_missing:
+            return False
+        raise
+    return bool(links.identify(reply.body)[2] & links.RUNNING)
+
+
 def _document(result: Result, version: str) -> Mapping[str, object]:
     try:
         current = results.relabelled(result, _VERSION) if not result.version else result
@@ -256,4 +333,4 @@ def _document(result: Result, version: str) -> Mapping[str, object]:
         raise CniError(Code.INTERNAL, str(error)) from None
 
 
-FAILURES = (CniError, OperationError, DelegateError, NamespaceError, OSError)
+FAILURES = (CniError, OperationError, DelegateError, NamespaceError, NetlinkError, OSError)

@@ -15,12 +15,15 @@ from typing import TypeAlias, TypeGuard, cast
 
 from bitts.core import logs
 from bitts.net import addresses, conntrack, iptables, lookups, nftables, sysctls
+from bitts.net.departures import Departure, Departures
 from bitts.net.errors import NamespaceError, NetlinkError
 from bitts.net.nftables import Element, Goto
 from bitts.net.sockets import Socket
 
 from cni_daemon import delegates, devices, encoding, handing, routing, scene, traffic
 from cni_daemon import operations as op
+from cni_daemon.dhcp import giving
+from cni_daemon.dhcp.operations import ReleaseLease
 from cni_daemon.encoding import ElementOperation, RouteOperation
 from cni_daemon.faults import Reached
 from cni_daemon.ipam import stores
@@ -34,6 +37,8 @@ DAD_TIMEOUT = 5.0
 """Seconds that duplicate address detection may take, as the reference plugins wait."""
 
 _DAD_INTERVAL = 0.05
+_AFTER_LINKS = (op.ReleaseAddresses, op.RunDelegate)
+"""What must not happen while the links are still there: somebody else may get the address."""
 
 
 class OperationError(Exception):
@@ -61,6 +66,7 @@ class Executor:
         self._stores = book
         self._reached = reached
         self._note = note
+        self._departures = Departures()
         self.was_flushed = False
         """Whether rules had to be laid anew since somebody last set this back."""
         self._settled: dict[str, tuple[op.Simple, ...]] = {}
@@ -93,17 +99,55 @@ class Executor:
                 self._perform([operation], where)
 
     def undo(self, operations: Sequence[op.Operation], where: Scene) -> list[OperationError]:
-        """Carry out undo operations in the given order; missing things are no problem."""
+        """Carry out undo operations in the given order; missing things are no problem.
+
+        Links of the host go side by side, and are waited for before an address is given back.
+        """
         problems: list[OperationError] = []
-        for operation in operations:
-            if not where.has_pod and _place(operation) == Place.POD:
-                continue
+        leaving: list[tuple[op.DeleteLink, Departure]] = []
+        todo = [each for each in operations if where.has_pod or _place(each) != Place.POD]
+        for batch in self._undo_batches(todo):
+            first = batch[0]
+            if _is_host_link(first):
+                leaving.append((first, self._departures.begin(first.index, first.name)))
+            if isinstance(first, _AFTER_LINKS) or self._reached.wants_every_step:
+                problems += self._departed(leaving)
+            if not _is_host_link(first):
+                problems += self._taken_back(batch, where)
+        return [*problems, *self._departed(leaving)]
+
+    def _undo_batches(self, todo: Sequence[op.Operation]) -> Iterable[list[op.Operation]]:
+        """Only elements go out together: of what is refused, each is told on its own."""
+        for batch in self._batches(todo):
+            if isinstance(batch[0], encoding.ELEMENT_OPERATIONS):
+                yield batch
+            else:
+                yield from ([each] for each in batch)
+
+    def _departed(self, leaving: list[tuple[op.DeleteLink, Departure]]) -> list[OperationError]:
+        """Wait for links that are leaving; there are none then."""
+        problems: list[OperationError] = []
+        for operation, departure in leaving:
             try:
-                self._perform([operation], where)
-            except OperationError as error:
-                if not _is_done(error.cause):
-                    problems.append(error)
+                departure.wait()
+            except NetlinkError as error:
+                if not error.is_missing:
+                    problems.append(OperationError(operation, error))
+            self._tell([operation])
+        leaving.clear()
         return problems
+
+    def _taken_back(self, batch: list[op.Operation], where: Scene) -> list[OperationError]:
+        try:
+            self._perform(batch, where)
+        except OperationError as error:
+            if not _is_done(error.cause):
+                return [error]
+        return []
+
+    def close(self) -> None:
+        """Let the kernel end what it clears up."""
+        self._departures.close()
 
     def _batches(self, todo: Sequence[op.Operation]) -> Iterable[list[op.Operation]]:
         if self._reached.wants_every_step:
@@ -127,8 +171,11 @@ class Executor:
             if isinstance(error, OSError) and _is_netlink(first):
                 scene.discard_sockets()
             raise OperationError(first, error) from error
+        self._tell(batch)
+
+    def _tell(self, done: Iterable[op.Operation]) -> None:
         if self._reached.wants_every_step:
-            for operation in batch:
+            for operation in done:
                 self._reached(encoding.describe(operation))
 
     def _act(self, operation: op.Operation, where: Scene) -> None:
@@ -145,6 +192,8 @@ class Executor:
                 iptables.ensure(version, chains, rules)
             case traffic.ForgetFlows(services):
                 _forget(services)
+            case ReleaseLease():
+                giving.back(operation, where)
             case traffic.AllowLoopbackSources(address):
                 _allow_loopback_sources(address, where)
             case (
@@ -291,6 +340,14 @@ def _is_done(problem: Problem) -> bool:
     if isinstance(problem, NetlinkError):
         return problem.is_missing
     return isinstance(problem, FileNotFoundError)
+
+
+def _is_host_link(operation: op.Operation) -> TypeGuard[op.DeleteLink]:
+    return (
+        isinstance(operation, op.DeleteLink)
+        and operation.place == Place.HOST
+        and operation.index > 0
+    )
 
 
 def _place(operation: op.Operation) -> str:

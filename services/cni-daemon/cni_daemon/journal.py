@@ -25,6 +25,7 @@ _COMPACT_FROM = 4096
 """Records in the file before it is written anew, if few of them still count."""
 
 _GARBAGE_RATIO = 8
+_NOTHING: Mapping[str, object] = {}
 BOOT_ID = pathlib.Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -140,9 +141,24 @@ class Journal:
         """Write down what is about to be done. Raises OSError."""
         self._put(entry.in_phase(Phase.PLANNED))
 
-    def done(self, key: Key, result: Mapping[str, object]) -> None:
-        """Write down that an attachment stands. Raises OSError."""
-        self._put(self._entries[key].with_result(result).in_phase(Phase.DONE))
+    def done(self, key: Key, result: Mapping[str, object] | None = None) -> None:
+        """Write down that something stands, with the result planned or this. Raises OSError."""
+        entry = self._entries[key].in_phase(Phase.DONE)
+        said = _NOTHING
+        if result is not None:
+            entry, said = entry.with_result(result), {"result": result}
+        self._put(entry, said)
+
+    def lease(self, key: Key, lease: Mapping[str, object]) -> None:
+        """Write down what a DHCP server gave. Raises OSError."""
+        with self._mutex:
+            entry = self._entries.get(key)
+            if entry is None:
+                return
+            self._append(records.seal(records.lease(key, lease)))
+            self._entries[key] = leased = entry.with_lease(lease)
+            self._tell(key, leased)
+            self._compact_if_due()
 
     def leave(self, key: Key) -> None:
         """Write down that an attachment is being removed.
@@ -171,8 +187,8 @@ class Journal:
             except OSError as error:
                 self._log.warning("Cannot write the journal", path=self._path, err=error)
 
-    def _put(self, entry: Entry) -> None:
-        line = records.seal(records.of_entry(entry))
+    def _put(self, entry: Entry, more: Mapping[str, object] = _NOTHING) -> None:
+        line = records.seal({**records.of_entry(entry), **more})
         with self._mutex:
             self._append(line)
             self._entries[entry.key] = entry

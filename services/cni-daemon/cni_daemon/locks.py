@@ -1,19 +1,28 @@
 """Who waits for whom: one attachment at a time, and GC alone in its network.
 
 containerd attaches ``lo`` and ``eth0`` of one container at once, so the unit is container and
-interface, not the container.
+interface, not the container. Every request passes here, and nearly always nobody waits.
 """
 
-import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Hashable
+import threading
+from collections.abc import Callable, Hashable, Iterator
+
+PATIENCE = 60.0
+"""Seconds that somebody waits for others: longer than their callers wait for an answer."""
+
+
+class StillBusyError(Exception):
+    """Others have not come to an end in time."""
 
 
 class KeyedLocks:
     """A lock for each key in use; what nobody holds or waits for takes no memory."""
 
-    def __init__(self) -> None:
-        self._locks: dict[Hashable, tuple[asyncio.Lock, list[None]]] = {}
+    def __init__(self, patience: float = PATIENCE) -> None:
+        self._patience = patience
+        self._mutex = threading.Lock()
+        self._locks: dict[Hashable, tuple[threading.Lock, list[None]]] = {}
 
     @property
     def is_idle(self) -> bool:
@@ -24,72 +33,74 @@ class KeyedLocks:
         """Say whether somebody holds or waits for the lock of a key."""
         return key in self._locks
 
-    @contextlib.asynccontextmanager
-    async def held(self, key: Hashable) -> AsyncIterator[None]:
-        """Hold the lock of a key; the caller bounds the waiting."""
-        lock, users = self._locks.setdefault(key, (asyncio.Lock(), []))
-        users.append(None)
+    @contextlib.contextmanager
+    def held(self, key: Hashable) -> Iterator[None]:
+        """Hold the lock of a key. Raises StillBusyError."""
+        with self._mutex:
+            lock, users = self._locks.setdefault(key, (threading.Lock(), []))
+            users.append(None)
         try:
-            async with lock:
+            if not lock.acquire(timeout=self._patience):
+                raise StillBusyError(f"held for more than {self._patience:g} seconds by another")
+            try:
                 yield
+            finally:
+                lock.release()
         finally:
-            users.pop()
-            if not users:
-                del self._locks[key]
+            with self._mutex:
+                users.pop()
+                if not users:
+                    del self._locks[key]
 
 
 class Gate:
-    """Many may be in, or one alone; who wants to be alone lets nobody new in.
+    """Many may be in, or one alone; who wants to be alone lets nobody new in."""
 
-    Plain counters and futures: every ADD passes here, and nearly always nobody is waiting.
-    """
-
-    def __init__(self) -> None:
+    def __init__(self, patience: float = PATIENCE) -> None:
+        self._patience = patience
+        self._changed = threading.Condition()
         self._inside = 0
         self._is_alone = False
         self._wanting = 0
-        self._waiting: list[asyncio.Future[None]] = []
 
-    @contextlib.asynccontextmanager
-    async def shared(self) -> AsyncIterator[None]:
-        """Be inside together with others."""
-        while self._is_alone or self._wanting:
-            await self._change()
-        self._inside += 1
+    @property
+    def is_wanted(self) -> bool:
+        """Whether somebody waits to be alone."""
+        return bool(self._wanting)
+
+    @contextlib.contextmanager
+    def shared(self) -> Iterator[None]:
+        """Be inside together with others. Raises StillBusyError."""
+        with self._changed:
+            if self._is_alone or self._wanting:
+                self._wait_until(lambda: not (self._is_alone or self._wanting))
+            self._inside += 1
         try:
             yield
         finally:
-            self._inside -= 1
-            self._announce()
+            with self._changed:
+                self._inside -= 1
+                if not self._inside:
+                    self._changed.notify_all()
 
-    @contextlib.asynccontextmanager
-    async def alone(self) -> AsyncIterator[None]:
-        """Be inside with nobody else."""
-        self._wanting += 1
-        try:
-            while self._is_alone or self._inside:
-                await self._change()
-            self._is_alone = True
-        finally:
-            self._wanting -= 1
-            self._announce()
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Be inside with nobody else. Raises StillBusyError."""
+        with self._changed:
+            self._wanting += 1
+            try:
+                self._wait_until(lambda: not (self._is_alone or self._inside))
+                self._is_alone = True
+            finally:
+                self._wanting -= 1
+                self._changed.notify_all()
         try:
             yield
         finally:
-            self._is_alone = False
-            self._announce()
+            with self._changed:
+                self._is_alone = False
+                self._changed.notify_all()
 
-    async def _change(self) -> None:
-        future = asyncio.get_running_loop().create_future()
-        self._waiting.append(future)
-        try:
-            await future
-        except asyncio.CancelledError:
-            self._announce()  # it may have been our being here that others wait for
-            raise
-
-    def _announce(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)
+    def _wait_until(self, is_so: Callable[[], bool]) -> None:
+        if not self._changed.wait_for(is_so, self._patience):
+            raise StillBusyError(f"others were inside for more than {self._patience:g} seconds")

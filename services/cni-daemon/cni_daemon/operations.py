@@ -8,9 +8,11 @@ come back from it (``encode``, ``decode``), and each of them must bear being don
 import dataclasses
 import functools
 import ipaddress
+import json
+import operator
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from bitts.net.links import Change, End
@@ -18,6 +20,7 @@ from bitts.net.nftables import Container, Element
 from bitts.net.routes import Route
 
 from cni_daemon.devices import HandBack, HandOver, MakeTap, RemoveIdleVrf
+from cni_daemon.dhcp.operations import ReleaseLease
 from cni_daemon.routing import AddRule, RemoveRule, ReplaceRoute
 from cni_daemon.traffic import (
     AllowLoopbackSources,
@@ -217,7 +220,7 @@ Simple: typing.TypeAlias = (
     | AddElements | RemoveElements | ApplyRules | ReleaseAddresses | RunDelegate
     | ForgetFlows | AllowLoopbackSources | LayIptables
     | ShapeLink | OpenIngress | CloseIngress | RedirectIngress
-    | AddRule | RemoveRule | ReplaceRoute
+    | AddRule | RemoveRule | ReplaceRoute | ReleaseLease
     | MakeTap | HandOver | HandBack | RemoveIdleVrf
 )  # fmt: skip
 
@@ -245,7 +248,25 @@ class CodecError(ValueError):
 
 def encode(operation: Operation) -> list[object]:
     """Return a JSON document of an operation: its name and its fields."""
-    return [type(operation).__name__, _plain(operation)]
+    found: list[object] = json.loads(json.dumps(operation, default=plain))
+    return found
+
+
+def plain(value: object) -> object:
+    """Return what JSON has for a value of ours, one layer deep: encoders ask again for the rest.
+
+    An operation is its name and its fields. Raises TypeError for what has no place in a journal.
+    """
+    kind: type = type(value)
+    if isinstance(value, _ADDRESSES):
+        return str(value)
+    if isinstance(value, bytes):
+        return value.hex()
+    names, read, is_operation = _reader(kind)
+    fields = {
+        name: field for name, field in zip(names, read(value), strict=True) if field is not None
+    }
+    return [kind.__name__, fields] if is_operation else fields
 
 
 def decode(document: object) -> Simple:
@@ -259,20 +280,16 @@ def decode(document: object) -> Simple:
     raise CodecError(f"no operation: {str(document)[:80]}")
 
 
-def _plain(value: object) -> object:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {
-            name: _plain(getattr(value, name))
-            for name in _hints(type(value))
-            if getattr(value, name) is not None
-        }
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, _ADDRESSES):
-        return str(value)
-    return value
+@functools.cache
+def _reader(
+    kind: type,
+) -> tuple[tuple[str, ...], Callable[[object], tuple[object, ...]], bool]:
+    """Return how the fields of a class are read at once. Raises TypeError for other classes."""
+    names = tuple(each.name for each in dataclasses.fields(kind))
+    read = operator.attrgetter(*names)
+    if len(names) == 1:
+        return names, lambda value: (read(value),), kind.__name__ in _CLASSES
+    return names, read, kind.__name__ in _CLASSES
 
 
 def _build(kind: type, fields: Mapping[str, object]) -> object:

@@ -2,8 +2,9 @@
 
 A line is eight hex digits of CRC-32, a space, and a JSON object. Records of one attachment in
 order: ``begin`` (its addresses are about to be taken), ``plan`` (its operations are about to
-run; all undo operations are in it), ``done`` (with the result), ``leave`` (it is being
-removed), ``gone``. A journal starts with ``head``, which names the boot.
+run; all undo operations are in it, and the result they lead to), ``lease`` (what a DHCP server
+gave; again at each renewal), ``done`` (it stands), ``leave`` (it is being removed), ``gone``. A
+journal starts with ``head``, which names the boot.
 """
 
 import enum
@@ -15,7 +16,10 @@ from dataclasses import dataclass, field
 from cni_daemon import operations
 from cni_daemon.operations import CodecError, Operation
 
-_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+_LEASE = "lease"
+_encode = json.JSONEncoder(
+    separators=(",", ":"), ensure_ascii=False, default=operations.plain
+).encode
 
 
 class Phase(enum.StrEnum):
@@ -47,7 +51,8 @@ class Entry:
     """One plugin's part of an attachment, as the journal knows it.
 
     ``undo`` stands in the order of the plan; it is carried out in reverse. ``identity`` is the
-    container's namespace, ``nonce`` the request that made the entry.
+    container's namespace, ``nonce`` the request that made the entry, ``lease`` a DHCP lease that
+    has to be renewed for as long as the attachment stands.
     """
 
     key: Key
@@ -57,10 +62,14 @@ class Entry:
     identity: tuple[int, int] | None = None
     undo: tuple[Operation, ...] = ()
     result: Mapping[str, object] = field(default_factory=dict)
+    lease: Mapping[str, object] = field(default_factory=dict)
 
     def in_phase(self, phase: Phase) -> "Entry":
         """Return the entry one step further."""
-        return Entry(self.key, phase, self.nonce, self.netns, self.identity, self.undo, self.result)
+        return Entry(
+            self.key, phase, self.nonce, self.netns, self.identity, self.undo, self.result,
+            self.lease,
+        )  # fmt: skip
 
     def with_undo(self, undo: tuple[Operation, ...]) -> "Entry":
         """Return the entry with its undo operations."""
@@ -68,7 +77,17 @@ class Entry:
 
     def with_result(self, result: Mapping[str, object]) -> "Entry":
         """Return the entry with its result document."""
-        return Entry(self.key, self.phase, self.nonce, self.netns, self.identity, self.undo, result)
+        return Entry(
+            self.key, self.phase, self.nonce, self.netns, self.identity, self.undo, result,
+            self.lease,
+        )  # fmt: skip
+
+    def with_lease(self, lease: Mapping[str, object]) -> "Entry":
+        """Return the entry with a DHCP lease that has to be kept."""
+        return Entry(
+            self.key, self.phase, self.nonce, self.netns, self.identity, self.undo, self.result,
+            lease,
+        )  # fmt: skip
 
 
 class RecordError(ValueError):
@@ -101,7 +120,7 @@ def head(boot: str) -> dict[str, object]:
 
 
 def of_entry(entry: Entry) -> dict[str, object]:
-    """Return the record that brings an entry into its phase."""
+    """Return the record that brings an entry into its phase; ``seal`` takes it as it is."""
     key = entry.key
     document: dict[str, object] = {
         "r": str(entry.phase), "k": [key.network, key.container_id, key.ifname, key.step],
@@ -110,12 +129,12 @@ def of_entry(entry: Entry) -> dict[str, object]:
         document |= {
             "nonce": entry.nonce,
             "netns": entry.netns,
-            "undo": [operations.encode(each) for each in entry.undo],
+            "undo": entry.undo,
         }
         if entry.identity is not None:
-            document["id"] = list(entry.identity)
-    elif entry.phase is Phase.DONE:
-        document["result"] = entry.result
+            document["id"] = entry.identity
+        if entry.result:
+            document["result"] = entry.result
     return document
 
 
@@ -123,10 +142,16 @@ def whole(entry: Entry) -> Iterator[dict[str, object]]:
     """Return the records that restate an entry in a new journal."""
     if entry.phase is not Phase.BEGUN:
         yield of_entry(entry.in_phase(Phase.PLANNED))
-    if entry.phase is Phase.LEAVING and entry.result:
-        yield of_entry(entry.in_phase(Phase.DONE))
+    if entry.lease:
+        yield lease(entry.key, entry.lease)
     if entry.phase is not Phase.PLANNED:
         yield of_entry(entry)
+
+
+def lease(key: Key, document: Mapping[str, object]) -> dict[str, object]:
+    """Return the record of a lease."""
+    return {"r": _LEASE, "k": [key.network, key.container_id, key.ifname, key.step],
+            "lease": document}  # fmt: skip
 
 
 def gone(key: Key) -> dict[str, object]:
@@ -145,6 +170,10 @@ def fold(documents: Iterable[Mapping[str, object]]) -> dict[Key, Entry]:
         if kind == "gone":
             entries.pop(key, None)
             continue
+        if kind == _LEASE:
+            if key in entries:
+                entries[key] = entries[key].with_lease(_object(document.get("lease")))
+            continue
         try:
             phase = Phase(str(kind))
         except ValueError:
@@ -156,16 +185,16 @@ def fold(documents: Iterable[Mapping[str, object]]) -> dict[Key, Entry]:
 def _advanced(
     former: Entry | None, key: Key, phase: Phase, document: Mapping[str, object]
 ) -> Entry:
+    entry = former or Entry(key, phase)
     if phase in {Phase.BEGUN, Phase.PLANNED}:
-        return Entry(
+        entry = Entry(
             key, phase, str(document.get("nonce", "")), str(document.get("netns", "")),
             _identity(document.get("id")), _undo(document.get("undo")),
         )  # fmt: skip
-    former = former or Entry(key, phase)
-    result = document.get("result")
+    result = document.get("result")  # ``done`` has it where it was not known before
     if isinstance(result, dict):
-        former = former.with_result(result)
-    return former.in_phase(phase)
+        entry = entry.with_result(result)
+    return entry.in_phase(phase)
 
 
 def _key(document: Mapping[str, object]) -> Key:
@@ -173,6 +202,12 @@ def _key(document: Mapping[str, object]) -> Key:
         case [str(network), str(container_id), str(ifname), str(step)]:
             return Key(network, container_id, ifname, step)
     raise RecordError("record without a key")
+
+
+def _object(value: object) -> Mapping[str, object]:
+    if not isinstance(value, dict):
+        raise RecordError("record without its object")
+    return value
 
 
 def _identity(value: object) -> tuple[int, int] | None:

@@ -1,9 +1,10 @@
 """The unix socket that shims talk to: who may, how much, how long.
 
-One request per connection. Everything is bounded: connections at a time, bytes, seconds until
-a request is complete, seconds until it is answered. Only root (and the daemon's own user) is
-answered. Plain sockets and not asyncio's transports, which cost as much as the rest of the way
-from the shim to the kernel: a request is nearly always there whole when it is accepted.
+One request per connection, one thread per request: whoever accepts a connection reads it,
+carries the request out and answers, so that nothing is handed from thread to thread on the way
+from the shim to the kernel and back. Threads are started as they are needed. Everything is
+bounded: threads, connections that wait for one, bytes, seconds until a request is complete,
+seconds until it is answered. Only root (and the daemon's own user) is answered.
 """
 
 import asyncio
@@ -12,7 +13,8 @@ import os
 import socket
 import stat
 import struct
-from collections.abc import Callable
+import threading
+import time
 
 from bitts.cni import errors
 from bitts.cni.errors import CniError, Code
@@ -22,8 +24,8 @@ from cni_daemon import protocol
 from cni_daemon.answering import Answerer
 from cni_daemon.protocol import FrameError
 
-CONNECTIONS = 1024
-"""Connections at a time; more are told to try again."""
+THREADS = 64
+"""Requests at a time; more wait in the socket's queue."""
 
 RECEIVE_TIMEOUT = 10.0
 """Seconds until a request must be there, which a shim sends in one go."""
@@ -33,9 +35,17 @@ DEADLINE = 45.0
 
 _SEND_TIMEOUT = 10.0
 _BACKLOG = 512
-_ACCEPTED_AT_ONCE = 64
 _CHUNK = 1 << 16
 _CREDENTIALS = struct.Struct("3i")
+_PAUSE = 0.1
+"""Seconds between looks at the deadlines, and after a failure to accept."""
+
+
+def _timeout(seconds: float) -> bytes:
+    return struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
+
+
+_RECEIVE_LIMIT, _SEND_LIMIT = _timeout(RECEIVE_TIMEOUT), _timeout(_SEND_TIMEOUT)
 
 
 class Server:
@@ -46,7 +56,12 @@ class Server:
         self._answerer = answerer
         self._deadline = deadline
         self._listener: socket.socket | None = None
+        self._mutex = threading.Lock()
+        self._threads = 0
+        self._idle = 0
         self._open: set[_Connection] = set()
+        self._watch: asyncio.Task[None] | None = None
+        self._grace: float | None = None
         self._log = logs.get("server")
 
     @property
@@ -57,154 +72,144 @@ class Server:
     async def start(self) -> None:
         """Bind, in the place of a socket that a dead daemon left. Raises OSError."""
         self._listener = await asyncio.to_thread(_bound, self._path)
-        asyncio.get_running_loop().add_reader(self._listener, self._accept)
+        self._watch = asyncio.create_task(self._keep_deadlines(), name="deadlines of requests")
+        self._start_thread(self._listener)
 
     async def stop(self, grace: float) -> None:
         """Take no more requests; give those under way ``grace`` seconds, then cut them off."""
-        if self._listener is None:
+        if self._listener is None or self._watch is None:
             return
-        asyncio.get_running_loop().remove_reader(self._listener)
-        self._listener.close()
         with contextlib.suppress(OSError):
             await asyncio.to_thread(os.unlink, self._path)
-        tasks = {each.task for each in self._open if each.task is not None}
-        if tasks:
-            await asyncio.wait(tasks, timeout=grace)
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes who waits in accept
+        self._grace = time.monotonic() + grace
+        await self._watch
         for each in list(self._open):
-            each.close()
+            each.cut_off()
+        self._listener.close()
 
-    def _accept(self) -> None:
-        assert self._listener is not None
-        for _ in range(_ACCEPTED_AT_ONCE):
+    def _start_thread(self, listener: socket.socket) -> None:
+        self._threads += 1
+        self._idle += 1
+        name = f"request-{self._threads}"
+        threading.Thread(target=self._serve, args=(listener,), name=name, daemon=True).start()
+
+    def _serve(self, listener: socket.socket) -> None:
+        while True:
             try:
-                accepted, _ = self._listener.accept()
-            except (BlockingIOError, InterruptedError):
-                return
+                accepted, _ = listener.accept()
             except OSError as error:
+                if not os.path.exists(self._path):
+                    return
                 self._log.error("Cannot accept a request", err=error)
-                return
-            accepted.setblocking(False)
-            connection = _Connection(accepted, self._answerer, self._open.discard)
-            self._open.add(connection)
-            if len(self._open) > CONNECTIONS:
-                connection.refuse(f"more than {CONNECTIONS} requests at a time")
-            elif not _is_privileged(accepted):
-                connection.refuse("only root may ask")
-            else:
-                connection.begin(self._deadline)
+                time.sleep(_PAUSE)
+                continue
+            with self._mutex:
+                self._idle -= 1
+                if not self._idle and self._threads < THREADS:
+                    self._start_thread(listener)
+            self._take(accepted)
+            with self._mutex:
+                self._idle += 1
+
+    def _take(self, accepted: socket.socket) -> None:
+        connection = _Connection(accepted, time.monotonic() + self._deadline)
+        self._open.add(connection)
+        try:
+            connection.carry_out(self._answerer)
+        except Exception as error:  # noqa: BLE001 - the thread must go on serving
+            self._log.error("Unexpected failure", err=error, kind=type(error).__name__)
+        finally:
+            self._open.discard(connection)
+            connection.close()
+
+    async def _keep_deadlines(self) -> None:
+        """Go round until the end, and then until nobody is served or the grace is over."""
+        while self._grace is None or (self._open and time.monotonic() < self._grace):
+            await asyncio.sleep(_PAUSE)
+            now = time.monotonic()
+            for each in list(self._open):
+                if each.deadline < now:
+                    each.refuse(f"not done within {self._deadline:g} seconds, still at it")
 
 
 class _Connection:
     """One request and its answer."""
 
-    def __init__(
-        self,
-        accepted: socket.socket,
-        answerer: Answerer,
-        ended: "Callable[[_Connection], None]",
-    ) -> None:
+    def __init__(self, accepted: socket.socket, deadline: float) -> None:
+        self.deadline = deadline
         self._socket = accepted
-        self._answerer = answerer
-        self._ended = ended
-        self._loop = asyncio.get_running_loop()
-        self._buffer = bytearray()
-        self._expected = protocol.HEADER.size
-        self._has_header = False
-        self._is_watched = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._deadline = 0.0
-        self._log = logs.get("server")
-        self.task: asyncio.Task[None] | None = None
+        self._answering = threading.Lock()
+        self._is_answered = False
 
-    def begin(self, deadline: float) -> None:
-        """Read what is there already, and wait for the rest."""
-        self._deadline = deadline
-        self._read()
-        if self.task is None and self._socket.fileno() >= 0:
-            words = f"no complete request within {RECEIVE_TIMEOUT:g} seconds"
-            self._timer = self._loop.call_later(RECEIVE_TIMEOUT, self.refuse, words)
-            self._is_watched = True
-            self._loop.add_reader(self._socket, self._read)
+    def carry_out(self, answerer: Answerer) -> None:
+        """Read the request, have it carried out, and answer. Blocks."""
+        if not _is_privileged(self._socket):
+            self.refuse("only root may ask")
+            return
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _RECEIVE_LIMIT)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SEND_LIMIT)
+        try:
+            frame = self._read()
+        except FrameError as error:
+            self.refuse(str(error), Code.IO_FAILURE)
+            return
+        except OSError:
+            self.refuse(f"no complete request within {RECEIVE_TIMEOUT:g} seconds")
+            return
+        if frame:
+            self._answer(answerer.answer(frame, self._is_heard))
 
     def refuse(self, message: str, code: Code = Code.TRY_AGAIN_LATER) -> None:
-        """Answer with an error and end the connection."""
-        if self._socket.fileno() < 0:
-            return
-        with contextlib.suppress(OSError):  # it may be gone, or not read: then nobody is told
-            self._socket.send(protocol.answer(1, errors.encode(CniError(code, message))))
-        self.close()
+        """Answer with an error; what is being done goes on, and is undone if it was an ADD."""
+        self._answer(protocol.answer(1, errors.encode(CniError(code, message))))
+
+    def cut_off(self) -> None:
+        """Give no answer: the caller will ask the next daemon."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """End the connection; what is being done goes on."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._socket.fileno() >= 0:
-            self._unwatch()
-            self._socket.close()
-        self._ended(self)
+        """End the connection."""
+        self._socket.close()
 
-    def _unwatch(self) -> None:
-        if self._is_watched:
-            self._loop.remove_reader(self._socket)
-            self._is_watched = False
+    def _read(self) -> bytes:
+        """Return a whole frame, empty if the caller has gone. Raises FrameError, OSError."""
+        data = self._socket.recv(_CHUNK)
+        expected, end = 0, time.monotonic() + RECEIVE_TIMEOUT
+        while True:
+            if len(data) >= protocol.HEADER.size and not expected:
+                expected = protocol.HEADER.size + protocol.length(data[: protocol.HEADER.size])
+            if expected and len(data) >= expected:
+                return data
+            if time.monotonic() > end:
+                raise TimeoutError
+            more = self._socket.recv(_CHUNK)
+            if not more:
+                return b""
+            data += more
 
     def _is_heard(self) -> bool:
         """Say whether the caller still waits: it closes its end when it goes."""
-        if self._socket.fileno() < 0:
+        if self._is_answered:
             return False
         try:
-            return self._socket.recv(1, socket.MSG_PEEK) != b""
+            return self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
         except (BlockingIOError, InterruptedError):
             return True
         except OSError:
             return False
 
-    def _read(self) -> None:
-        try:
-            data = self._socket.recv(_CHUNK)
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError:
-            data = b""
-        if not data:
-            self.close()
-            return
-        self._buffer += data
-        try:
-            self._take()
-        except FrameError as error:
-            self.refuse(str(error), Code.IO_FAILURE)
-
-    def _take(self) -> None:
-        if not self._has_header and len(self._buffer) >= protocol.HEADER.size:
-            header = bytes(self._buffer[: protocol.HEADER.size])
-            self._expected = protocol.HEADER.size + protocol.length(header)
-            self._has_header = True
-        if not self._has_header or len(self._buffer) < self._expected:
-            return
-        frame = bytes(self._buffer)
-        self._buffer.clear()
-        self._unwatch()
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._loop.call_later(self._deadline, self._lose_patience)
-        self.task = asyncio.create_task(self._answer(frame), name="shim request")
-
-    def _lose_patience(self) -> None:
-        self.refuse(f"not done within {self._deadline:g} seconds, still at it")
-
-    async def _answer(self, frame: bytes) -> None:
-        answer = await self._answerer.answer(frame, self._is_heard)
-        if self._socket.fileno() < 0:
-            return
-        try:
-            sent = self._socket.send(answer)
-            if sent < len(answer):
-                async with asyncio.timeout(_SEND_TIMEOUT):
-                    await self._loop.sock_sendall(self._socket, answer[sent:])
-        except OSError:
-            self._log.info("A caller went before it had its answer")  # a DEL will follow
-        self.close()
+    def _answer(self, answer: bytes) -> None:
+        with self._answering:
+            if self._is_answered:
+                return
+            self._is_answered = True
+            try:
+                self._socket.sendall(answer)
+            except OSError:
+                logs.get("server").info("A caller went before it had its answer")
 
 
 def _is_privileged(peer: socket.socket) -> bool:
@@ -222,9 +227,7 @@ def _bound(path: str) -> socket.socket:
     temporary = f"{path}.new"
     with contextlib.suppress(FileNotFoundError):
         os.unlink(temporary)
-    listener = socket.socket(
-        socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
-    )
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         mask = os.umask(0o177)
         try:

@@ -1,73 +1,90 @@
 """One attachment at a time, and GC alone."""
 
-import asyncio
+import threading
+from collections.abc import Callable
 
 import pytest
-from cni_daemon.locks import Gate, KeyedLocks
+from cni_daemon.locks import Gate, KeyedLocks, StillBusyError
+from support import waiting
+
+TIMEOUT = 10.0
 
 
-async def test_one_key_at_a_time_and_other_keys_beside() -> None:
+def started(work: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+def test_one_key_at_a_time_and_other_keys_beside() -> None:
     locks = KeyedLocks()
     order: list[str] = []
-    inside = asyncio.Event()
-    go = asyncio.Event()
+    inside, go = threading.Event(), threading.Event()
 
-    async def first() -> None:
-        async with locks.held("a"):
+    def first() -> None:
+        with locks.held("a"):
             inside.set()
-            await go.wait()
+            assert go.wait(TIMEOUT)
             order.append("first")
 
-    async def second() -> None:
-        async with locks.held("a"):
+    def second() -> None:
+        with locks.held("a"):
             order.append("second")
 
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(first())
-        await inside.wait()
-        tasks.create_task(second())
-        async with locks.held("b"):
-            order.append("other")
-            assert locks.is_held("a")
-            assert not locks.is_held("c")
-        go.set()
+    one = started(first)
+    assert inside.wait(TIMEOUT)
+    other = started(second)
+    with locks.held("b"):
+        order.append("other")
+        assert locks.is_held("a")
+        assert not locks.is_held("c")
+    go.set()
+    for each in (one, other):
+        each.join(TIMEOUT)
     assert order == ["other", "first", "second"]
     assert locks.is_idle
 
 
-async def test_who_is_alone_waits_for_all_and_lets_nobody_in() -> None:
+def test_nobody_waits_for_ever() -> None:
+    locks = KeyedLocks(patience=0.01)
+    with locks.held("a"):
+        with pytest.raises(StillBusyError, match=r"held for more than 0\.01 seconds"):
+            locks.held("a").__enter__()
+        assert locks.is_held("a")
+    assert locks.is_idle
+
+
+def test_who_is_alone_waits_for_all_and_lets_nobody_in() -> None:
     gate = Gate()
     order: list[str] = []
-    go = asyncio.Event()
+    go, wants = threading.Event(), threading.Event()
 
-    async def visitor(name: str) -> None:
-        async with gate.shared():
+    def visitor(name: str) -> None:
+        with gate.shared():
             order.append(f"{name} in")
-            await go.wait()
-            order.append(f"{name} out")
+            assert go.wait(TIMEOUT)
 
-    async def loner() -> None:
-        async with gate.alone():
+    def loner() -> None:
+        wants.set()
+        with gate.alone():
             order.append("alone")
 
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(visitor("a"))
-        tasks.create_task(visitor("b"))
-        await asyncio.sleep(0)
-        tasks.create_task(loner())
-        await asyncio.sleep(0)
-        tasks.create_task(visitor("c"))
-        await asyncio.sleep(0)
-        assert order == ["a in", "b in"]
-        go.set()
-    assert order == ["a in", "b in", "a out", "b out", "alone", "c in", "c out"]
+    threads = [started(lambda: visitor("a"))]
+    waiting.until_blocking(lambda: order == ["a in"], "a visitor")
+    threads.append(started(loner))
+    waiting.until_blocking(lambda: gate.is_wanted, "who wants to be alone")
+    threads.append(started(lambda: visitor("b")))
+    assert order == ["a in"]
+    go.set()
+    for each in threads:
+        each.join(TIMEOUT)
+    assert order == ["a in", "alone", "b in"]
 
 
-async def test_who_gives_up_waiting_holds_nobody_back() -> None:
-    gate = Gate()
-    async with gate.shared():
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.01), gate.alone():
-                pass
-        async with asyncio.timeout(1), gate.shared():
+def test_who_gives_up_waiting_holds_nobody_back() -> None:
+    gate = Gate(patience=0.01)
+    with gate.shared():
+        with pytest.raises(StillBusyError):
+            gate.alone().__enter__()
+        with gate.shared():
             pass
