@@ -116,16 +116,19 @@ class Fleet:
         ]
         self._spawn(node, *own, *words)
 
-    async def start_controller(self, *words: str) -> processes.Process:
+    async def start_controller(
+        self, *words: str, files: tls.Files | None = None
+    ) -> processes.Process:
         """Start the controller, also again, and wait for its socket."""
-        self.spawn_controller(*words)
+        self.spawn_controller(*words, files=files)
         return await self.ready("controller")
 
-    def spawn_controller(self, *words: str) -> None:
+    def spawn_controller(self, *words: str, files: tls.Files | None = None) -> None:
         """Start the controller; does not wait for anything."""
         if not self.list.exists():
             self.write_list(self.nodes)
-        own = ["--role=controller", f"--nodes-file={self.list}", *tls_flags(self.kit["controller"])]
+        shown = files or self.kit["controller"]
+        own = ["--role=controller", f"--nodes-file={self.list}", *tls_flags(shown)]
         self._spawn("controller", *own, *words)
 
     async def ready(self, who: str) -> processes.Process:
@@ -143,9 +146,30 @@ class Fleet:
         path = self.socket(who)
         path.parent.mkdir(exist_ok=True)
         path.unlink(missing_ok=True)
-        given = [f"--endpoint=unix://{path}", f"--state-dir={path.parent / 'state'}"]
-        command = ["local-driver", *given, *words]
+        command = [
+            "local-driver",
+            f"--endpoint=unix://{path}",
+            f"--state-dir={path.parent / 'state'}",
+            f"--fault-socket={path.parent / 'faults.sock'}",
+            *words,
+        ]
         self.processes[who] = self._spawner.spawn(command, name=who)
+
+    async def mend(self, *words: str) -> None:
+        """Start again what has ended, with the same certificates, and take all faults away."""
+        for who in ("controller", *self.nodes):
+            if self.processes[who].alive:
+                await self.faults(who, "clear")
+            elif who == "controller":
+                self.spawn_controller(*words)
+            else:
+                self.spawn_node(who, *words)
+        for who in self.processes:
+            await self.ready(who)
+
+    async def faults(self, who: str, *commands: str) -> None:
+        """Send commands to the fault socket of a node or of the controller."""
+        await localdriver.command_faults(self.home / who / "faults.sock", *commands)
 
     @contextlib.asynccontextmanager
     async def client(self, who: str = "controller") -> AsyncIterator[localdriver.Client]:

@@ -213,18 +213,7 @@ class Harness:
 
     async def faults(self, *commands: str) -> list[str]:
         """Send commands to the fault socket (``faults.sock``); return the lines of all answers."""
-        path = self.home / "faults.sock"
-        await waiting.until(lambda: cluster.accepts(path), "fault socket")
-        reader, writer = await asyncio.open_unix_connection(path)
-        lines: list[str] = []
-        for command in commands:
-            writer.write(f"{command}\n".encode())
-            while (line := (await reader.readline()).decode().rstrip("\n")) != "ok":
-                assert not line.startswith("error"), line
-                lines.append(line)
-        writer.close()
-        await writer.wait_closed()
-        return lines
+        return await command_faults(self.home / "faults.sock", *commands)
 
     def content(self) -> list[str]:
         """Return what lies in the state directory, metadata and content, as relative names."""
@@ -256,6 +245,21 @@ class Harness:
             device, _, backing = line.partition(" ")
             if backing.startswith(f"{self.home}/"):
                 subprocess.run(["losetup", "-d", f"/dev/{device}"], check=False)
+
+
+async def command_faults(path: pathlib.Path, *commands: str) -> list[str]:
+    """Send commands to a driver's fault socket; return the lines of all answers."""
+    await waiting.until(lambda: cluster.accepts(path), "fault socket")
+    reader, writer = await asyncio.open_unix_connection(path)
+    lines: list[str] = []
+    for command in commands:
+        writer.write(f"{command}\n".encode())
+        while (line := (await reader.readline()).decode().rstrip("\n")) != "ok":
+            assert not line.startswith("error"), line
+            lines.append(line)
+    writer.close()
+    await writer.wait_closed()
+    return lines
 
 
 def capability(

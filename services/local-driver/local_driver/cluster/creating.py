@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from bitts.csi import v1
 from bitts.rpc.codes import Code, RpcError
 
-from local_driver import places, requests
+from local_driver import placement, places, requests
 from local_driver.cluster import choosing, known
 from local_driver.cluster.book import Book
 from local_driver.cluster.choosing import Candidate
 from local_driver.cluster.fleet import Fleet
 from local_driver.cluster.links import NodeLink
 from local_driver.operations import Operations
+from local_driver.volumes import Requirement
 
 
 class Creator:
@@ -50,12 +51,27 @@ class Creator:
             field = "volume_content_source"
             return await self._at(self._fleet.owner(source.content_id, field).node, digest, request)
         requirement = requests.requirement(request.accessibility_requirements)
-        tiers = choosing.tiers(self._candidates(), requirement)
+        tiers = await self._tiers(requirement)
         every = [node for tier in tiers for node in tier]
         found = await self._find(digest, every) if len(every) > 1 else ""
         if found:
             return await self._at(found, digest, request)
         return await self._at_first(tiers, digest, request)
+
+    async def _tiers(self, requirement: Requirement) -> list[list[str]]:
+        """Choose among the nodes; those that are away get a chance if it depends on them."""
+        try:
+            return choosing.tiers(self._candidates(), requirement)
+        except RpcError as error:
+            if error.code is not Code.UNAVAILABLE:
+                raise
+        away = [
+            link
+            for link in self._fleet.links
+            if not link.is_here and placement.allowed(requirement, self._fleet.segments(link.node))
+        ]
+        await self._fleet.each(away, NodeLink.reached)
+        return choosing.tiers(self._candidates(), requirement)
 
     def _candidates(self) -> list[Candidate]:
         return [

@@ -18,7 +18,7 @@ from local_driver.options import Options
 
 T = TypeVar("T")
 
-ROSTER_INTERVAL = 2.0
+ROSTER_INTERVAL = 1.0
 """Seconds between two looks at the list of nodes."""
 
 FIRST_WAIT = 3.0
