@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 MEMBERS := libs/pyproject.toml $(wildcard services/*/pyproject.toml)
 
-.PHONY: help setup demo test soak sanity cluster check format generate bench clean
+.PHONY: help setup demo test test-vm soak sanity cluster check format generate bench clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,10 @@ demo: $(STAMP) ## claims become volumes, pods write and read them, all goes agai
 test: $(STAMP) ## every test; the service tests also on Kubernetes itself. ARGS chooses some
 	@$(BIN)/python -m pytest $(ARGS)
 	@$(if $(ARGS),,scripts/test-kubernetes)
+	@$(if $(ARGS),,scripts/test-vm)
+
+test-vm: $(STAMP) ## what this kernel cannot run, under Debian's kernel in an emulator. ARGS chooses some
+	@scripts/test-vm $(ARGS)
 
 soak: $(STAMP) ## half an hour: churn with kills, a million malformed requests, 1,000 configurations
 	@BITTS_CHURN=600 BITTS_FUZZ=1000000 BITTS_MATRIX=1000 $(BIN)/python -m pytest --timeout=7200 \

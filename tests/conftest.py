@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from blockbuster import BlockBuster
 from devcluster.kubernetes import binaries
-from support import building, isolation, leaks, processes, servers
+from support import building, isolation, kernelkinds, leaks, processes, servers
 from support import cluster as clusters
 
 OUR_PACKAGES = [
@@ -53,6 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(kernelkinds)
     if runs_tests(config) and os.geteuid() == 0:
         isolation.own_mounts()
     if config.getoption("--cluster") == "kubernetes":

@@ -98,6 +98,45 @@ _WRITTEN: Sequence[Mapping[str, Any]] = (
     {"type": "static", "ipam": {"type": "static", "addresses": [{"address": "10.0.0.1"}]}},
 )  # fmt: skip
 
+_MAC = "02:11:22:33:44:55"
+_V6 = {"type": "static", "addresses": [{"address": "fd77::9/64"}]}
+_CHAINED = {
+    "cniVersion": "1.0.0", "interfaces": [{"name": "up0"}], "ips": _STATIC["one"],
+    "routes": [{"dst": "192.0.2.0/24"}],
+}  # fmt: skip
+
+LINKS: Mapping[str, Sequence[Mapping[str, Any]]] = {
+    "tap": (
+        {}, {"multiQueue": True}, {"owner": 1, "group": 2}, {"owner": 7, "mac": _MAC},
+        {"owner": 1, "group": 2, "multiQueue": True, "mtu": 1400}, {"mac": _MAC, "mtu": 1400},
+        {"runtimeConfig": {"mac": _MAC}, "mac": "02:00:00:00:00:01", "ipam": "host-local"},
+        {"selinuxContext": "system_u:object_r:t:s0", "group": 3, "multiQueue": True},
+        {"bridge": "br0"}, {"bridge": "none"}, {"mac": "x"}, {"owner": -1}, {"ipam": _V6},
+    ),
+    "host-device": (
+        {"device": "hd0"}, {"hwaddr": "02:00:00:00:00:78"}, {"device": "hd0", "hwaddr": "x"},
+        {"device": "hd0", "ipam": "host-local", "dns": {"nameservers": ["192.0.2.53"]}},
+        {"device": "hd0", "dns": {"nameservers": ["192.0.2.53"]}}, {"device": "hd0", "ipam": _V6},
+        {}, {"device": "none"}, {"hwaddr": "x"}, {"hwaddr": "02:00:00:00:00:01"},
+        {"kernelpath": "/tmp"}, {"kernelpath": "/sys/devices/none"}, {"pciBusID": "0000:ff:1f.7"},
+        {"device": "hd0", "pciBusID": "0000:ff:1f.7"}, {"runtimeConfig": {"deviceID": "none"}},
+        {"device": "hd0", "ipam": {"type": "static"}},
+    ),
+    "dummy": ({"ipam": "host-local"}, {"ipam": _V6}, {}, {"ipam": {"type": "static"}}),
+    "vlan": (
+        {"master": "up0", "vlanId": 5}, {"master": "up0", "mtu": 1400, "ipam": "host-local"},
+        {"master": "br0", "vlanId": 7, "linkInContainer": True}, {"vlanId": 5},
+        {"master": "up0", "vlanId": 4095}, {"master": "up0", "mtu": 1451}, {"master": "none"},
+    ),
+    "ipvlan": (
+        {"ipam": "host-local"}, {"master": "up0", "mode": "l3", "mtu": 1400, "ipam": _V6},
+        {"mode": "l3s", "prevResult": _CHAINED}, {"master": "none", "ipam": "host-local"},
+        {"master": "br0", "linkInContainer": True, "ipam": "host-local"}, {"mode": "x"},
+        {"master": "up0"}, {"prevResult": {**_CHAINED, "interfaces": []}},
+    ),
+}  # fmt: skip
+"""Configurations of plugins that make or move links, by type; see ``support.cnilinks``."""
+
 
 def cases(count: int, seed: int = 6) -> Iterator[dict[str, Any]]:
     """Yield configurations: those written down, then ``count`` drawn ones."""

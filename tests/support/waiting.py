@@ -7,12 +7,15 @@ they are polled quickly.
 
 import asyncio
 import inspect
+import os
 import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar, overload
 
 T = TypeVar("T")
 INTERVAL = 0.01
+PATIENCE = float(os.environ.get("BITTS_PATIENCE", "1"))
+"""How many times longer than usual to wait: for machines that are slow all over."""
 
 
 class DeadlineError(AssertionError):
@@ -21,7 +24,7 @@ class DeadlineError(AssertionError):
 
 def until_blocking(check: Callable[[], T | None], what: str, timeout: float = 15.0) -> T:
     """Return the first truthy answer of ``check``; for use outside an event loop."""
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + timeout * PATIENCE
     while not (answer := check()):
         if time.monotonic() > deadline:
             raise DeadlineError(f"{what}: not within {timeout:g} s, last answer {answer!r}")
@@ -47,7 +50,7 @@ async def until(
 
     Raises DeadlineError naming ``what`` and the last answer after ``timeout`` seconds.
     """
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + timeout * PATIENCE
     while True:
         found = check()
         answer = await found if inspect.isawaitable(found) else found

@@ -30,7 +30,7 @@ FALL_BACK_TIMEOUT = 2.0
 _FALL_BACK_INTERVAL = 0.01
 _COMMAND_TIMEOUT = 20.0
 _ANY_FREE_NAME = "dev%d"
-_SELINUX = "/sys/fs/selinux/enforce"
+_EXEC_CONTEXT = "/proc/thread-self/attr/exec"
 
 Operation = devices.MakeTap | devices.HandOver | devices.HandBack | devices.RemoveIdleVrf
 
@@ -58,9 +58,7 @@ def _make_labelled(tap: taps.Tap, context: str, passing: str, where: Scene) -> N
     command += ["multi_queue"] if tap.flags & taps.MULTI_QUEUE else []
     command += [] if tap.owner is None else ["user", str(tap.owner)]
     command += [] if tap.group is None else ["group", str(tap.group)]
-    if os.path.exists(_SELINUX):  # for programs that this thread starts
-        with open("/proc/thread-self/attr/exec", "w", encoding="utf-8") as file:
-            file.write(context)
+    _label_programs(context)
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=_COMMAND_TIMEOUT, check=False
@@ -68,15 +66,22 @@ def _make_labelled(tap: taps.Tap, context: str, passing: str, where: Scene) -> N
     except subprocess.TimeoutExpired:
         raise OSError(errno.ETIMEDOUT, "ip tuntap did not end") from None
     finally:
-        if os.path.exists(_SELINUX):
-            with open("/proc/thread-self/attr/exec", "w", encoding="utf-8") as file:
-                file.write("\n")
+        _label_programs("")
     if done.returncode:
         raise OSError(errno.EIO, f"failed to run command ip tuntap: {done.stderr.strip()}")
     host = where.route(Place.HOST)
     made = links.decode(host.query(links.get(name=passing), passing))
     wanted = Change(netns_fd=where.descriptor, name=tap.name, new_index=tap.index)
     host.perform([links.change(made.index, wanted)], f"moving {passing}")
+
+
+def _label_programs(context: str) -> None:
+    """Set what programs started by this thread run as. Raises OSError, also without SELinux."""
+    try:
+        with open(_EXEC_CONTEXT, "wb", buffering=0) as file:
+            file.write(context.encode() or b"\0")
+    except OSError as error:
+        raise OSError(error.errno, f"failed to set SELinux context {context!r}") from None
 
 
 def _hand_over(operation: devices.HandOver, where: Scene) -> None:
@@ -155,28 +160,27 @@ def _restore(found: Link, operation: devices.HandBack, host: Socket) -> None:
 
 
 def _move_out(link: Link, operation: devices.HandBack, where: Scene) -> None:
-    """Move a link to the host; its old index and name may be taken there by now."""
+    """Move a link to the host, under its old name and index unless they are taken by now."""
     channel, name = where.route(Place.POD), operation.name or link.alias
+    is_taken = any(each.name == name for each in _every(where.route(Place.HOST)))
     with _own_namespace() as descriptor:
-        back = Change(netns_fd=descriptor, name=name, alias=operation.alias)
-        ways = [
-            replace(back, new_index=operation.index or None),
-            back,
-            replace(back, name=_ANY_FREE_NAME, alias=name),
-        ]
-        channel.attempt([links.change(link.index, each) for each in _prepared(name)])
-        for way in ways:
-            answer = channel.attempt([links.change(link.index, way)])[0]
-            if answer.error not in {errno.EBUSY, errno.EEXIST}:
+        way = Change(netns_fd=descriptor, name=name, alias=operation.alias)
+        if is_taken:
+            logs.get("handing").warning("The name of a device is taken on the host", link=name)
+            way = replace(way, name=_ANY_FREE_NAME, alias=name)
+        else:  # so that nobody sees it on the host under a name of the container
+            channel.attempt([links.change(link.index, each) for each in _prepared(name)])
+        indexed = replace(way, new_index=operation.index or None)
+        for each in (indexed, way):
+            answer = channel.attempt([links.change(link.index, each)])[0]
+            if answer.error != errno.EBUSY:
                 break
     if answer.error:
         raise NetlinkError(answer.error, f"moving {link.name} to the host", answer.text)
-    if way.name != name:
-        logs.get("handing").warning("The name of a device is taken on the host", link=name)
 
 
 def _prepared(name: str) -> tuple[Change, Change]:
-    """Give it its old name before it is seen on the host, unless that is taken inside."""
+    """Switch it off and give it its old name, which fails where that is taken inside."""
     return Change(cleared=links.UP), Change(name=name)
 
 

@@ -1,0 +1,90 @@
+"""Plugins that make or move links, beside the reference: the same for every configuration.
+
+One daemon and one container of ours serve all, since nothing may stay. Kinds of links that this
+kernel lacks are tried in the test machine.
+"""
+
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support import (
+    cluster,
+    cnidaemon,
+    cnilinks,
+    cnimatrix,
+    cnisnapshot,
+    kernelkinds,
+    netns,
+    processes,
+)  # fmt: skip
+
+pytestmark = [pytest.mark.root, pytest.mark.builds("cni-plugins")]
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[cnidaemon.Daemon, str]]:
+    """A daemon on a prepared node, and the one container that all cases attach and detach."""
+    spaces = netns.Namespaces()
+    spawner = processes.Processes(tmp_path_factory.mktemp("daemon"))
+    folder = cluster.short_directory()
+    daemon = cnidaemon.Daemon(spawner, spaces.make("ours"), folder)
+    pod = spaces.make("pod")
+    cnilinks.prepare(daemon.host, pod)
+    daemon.start()
+    yield daemon, pod
+    spawner.close()
+    spaces.close()
+    cluster.remove_tree(folder)
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    return cnilinks.reference(tmp_path_factory.mktemp("reference"), *cnimatrix.LINKS)
+
+
+def cases() -> Iterator[Any]:
+    for kind, configs in cnimatrix.LINKS.items():
+        needed = [kind] if kind in kernelkinds.KINDS else []
+        for config in configs:
+            name = f"{kind} {' '.join(f'{key}={value}' for key, value in config.items())}"
+            yield pytest.param(kind, config, id=name[:80], marks=pytest.mark.kernel(kinds=needed))
+    labelled = {"selinuxContext": "system_u:object_r:t:s0", "multiQueue": True, "mac": cnilinks.MAC}
+    reason = "both refuse a context where there is no SELinux"
+    yield pytest.param(
+        "tap", labelled, id="tap with a context", marks=pytest.mark.guest(reason=reason)
+    )
+
+
+@pytest.mark.parametrize(("kind", "keys"), list(cases()))
+def test_both_do_the_same(
+    ours: tuple[cnidaemon.Daemon, str],
+    reference: pathlib.Path,
+    namespaces: netns.Namespaces,
+    kind: str,
+    keys: dict[str, Any],
+    tmp_path: pathlib.Path,
+) -> None:
+    config = {"cniVersion": "1.0.0", "name": "lnet", "type": kind, **keys}
+    (daemon, pod), node, other = ours, namespaces.make("theirs"), namespaces.make("pod")
+    cnilinks.prepare(node, other)
+    before = cnisnapshot.pod(pod), cnilinks.devices(daemon.host)
+    documents = [cnilinks.addressed(config, tmp_path / side) for side in ("ours", "theirs")]
+    mine = cnilinks.observed(daemon.plugins / kind, daemon.host, pod, documents[0])
+    theirs = cnilinks.observed(reference / kind, node, other, documents[1])
+    assert cnisnapshot.differences(adjusted(mine, config), adjusted(theirs, config)) == []
+    assert (cnisnapshot.pod(pod), cnilinks.devices(daemon.host)) == before
+    assert list((tmp_path / "ours").rglob("10.*")) == []
+
+
+def adjusted(found: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
+    """Take out what differs on purpose."""
+    if "refused" in found:
+        return {"refused": found["refused"]}  # the reference leaves links, and we do not
+    if config["type"] == "tap" and config.get("owner") and config.get("group"):
+        found["pod"]["links"]["eth0"]["mtu"] = found["mac"] = "theirs forgets what was asked for"
+    if config["type"] == "host-device":
+        found["again"] = "theirs fails when the device is back already"
+        found["node after"].pop("hd0")  # ours has its alias again
+    return found
