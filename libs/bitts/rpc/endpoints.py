@@ -43,14 +43,18 @@ class TlsEndpoint:
     async def connect(self, made: Callable[[], asyncio.Protocol]) -> None:
         """Connect; raises OSError, StrangerError when it is somebody else."""
         context = await self._credentials.context(is_server=False)
-        loop = asyncio.get_running_loop()
-        _, guard = await loop.create_connection(
-            lambda: tls.Guard(self._name, made),
-            self._host,
-            self._port,
-            ssl=context,
-            ssl_handshake_timeout=tls.HANDSHAKE_TIMEOUT,
-            ssl_shutdown_timeout=tls.SHUTDOWN_TIMEOUT,
-        )
+        guard = tls.Guard(self._name, made)
+        try:
+            await asyncio.get_running_loop().create_connection(
+                lambda: guard,
+                self._host,
+                self._port,
+                ssl=context,
+                ssl_handshake_timeout=tls.HANDSHAKE_TIMEOUT,
+                ssl_shutdown_timeout=tls.SHUTDOWN_TIMEOUT,
+            )
+        except OSError:
+            if guard.stranger is None:  # some loops raise when the guard cuts the connection
+                raise
         if guard.stranger is not None:
             raise guard.stranger

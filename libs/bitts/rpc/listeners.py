@@ -157,11 +157,15 @@ class TlsListener:
                 ssl_handshake_timeout=tls.HANDSHAKE_TIMEOUT,
                 ssl_shutdown_timeout=tls.SHUTDOWN_TIMEOUT,
             )
-            if guard.stranger is not None:
-                raise guard.stranger
         except OSError as error:
-            client.close()
-            _log.info("Turned away", client=address, err=str(error) or type(error).__name__)
+            problem = str(error) or type(error).__name__
         except asyncio.CancelledError:
             client.close()
             raise
+        else:
+            problem = ""
+        if guard.stranger is not None:  # some loops raise when the guard cuts the connection
+            problem = str(guard.stranger)
+        if problem:
+            client.close()
+            _log.info("Turned away", client=address, err=problem)
