@@ -1,11 +1,12 @@
 """Limits of I/O: read, merged, and written to the control groups of the right pods."""
 
+import os
 import pathlib
 from collections.abc import Mapping
 
 import pytest
 from bitts.rpc.codes import Code, RpcError
-from local_driver import iolimits
+from local_driver import iolimits, loops
 
 UID = "0f0e0d0c-1111-2222-3333-444455556666"
 
@@ -56,3 +57,30 @@ def test_the_groups_of_pods_are_limited(tmp_path: pathlib.Path, group: str) -> N
 
 def test_without_cgroup_v2_limits_are_recorded_only(tmp_path: pathlib.Path) -> None:
     assert iolimits.apply((("readIops", "7"),), ["7:1"], {UID}, tmp_path) == 0
+
+
+@pytest.mark.root
+def test_the_kernel_keeps_the_limits_where_it_has_the_controller(tmp_path: pathlib.Path) -> None:
+    """Without cgroup v2's io controller they must be taken for recorded only."""
+    image = tmp_path / "v.img"
+    image.write_bytes(bytes(1 << 20))
+    root = pathlib.Path("/sys/fs/cgroup")
+    controllers = root / "cgroup.controllers"
+    has_controller = controllers.exists() and "io" in controllers.read_text().split()
+    pod = root / "kubepods.slice" / f"kubepods-pod{UID.replace('-', '_')}.slice"
+    with loops.attached(image, read_only=False, autoclear=True) as loop:
+        device = f"{os.major(loop.device)}:{os.minor(loop.device)}"
+        if not has_controller:
+            assert iolimits.apply((("readIops", "7"),), [device], [UID]) == 0
+            return
+        (root / "cgroup.subtree_control").write_text("+io")
+        pod.mkdir(parents=True)
+        (pod.parent / "cgroup.subtree_control").write_text("+io")
+        try:
+            assert iolimits.apply((("readIops", "7"),), [device], [UID]) == 1
+            assert (pod / "io.max").read_text() == f"{device} rbps=max wbps=max riops=7 wiops=max\n"
+            assert iolimits.apply((("readIops", "max"),), [device], [UID]) == 1
+            assert (pod / "io.max").read_text() == ""
+        finally:
+            pod.rmdir()
+            pod.parent.rmdir()

@@ -1,0 +1,125 @@
+"""Folders that cannot grow beyond their size, where the kernel has project quota.
+
+Kernels built without it refuse to mount the disk that way: there the driver must say that
+nothing is enforced, and everything else must work all the same.
+"""
+
+import asyncio
+import contextlib
+import os
+import pathlib
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from support import processes
+from support.localdriver import MIB, Client, Harness, Use, capability, create_request
+
+pytestmark = pytest.mark.root
+
+MKFS = {
+    "ext4": ["mkfs.ext4", "-q", "-O", "quota,project", "-E", "quotatype=prjquota"],
+    "xfs": ["mkfs.xfs", "-q"],
+}
+
+
+@pytest.fixture(params=list(MKFS))
+def enforced(request: pytest.FixtureRequest, short_dir: pathlib.Path) -> Iterator[bool]:
+    """A disk at the driver's state directory, with project quota if this kernel has it."""
+    image, state = short_dir / "disk", short_dir / "state"
+    state.mkdir()
+    with image.open("wb") as file:
+        file.truncate(512 * MIB)
+    subprocess.run([*MKFS[request.param], image], check=True)
+    mount = ["mount", "-o", "loop,prjquota", str(image), str(state)]
+    has_quota = subprocess.run(mount, check=False, capture_output=True).returncode == 0
+    if not has_quota:
+        if request.param == "ext4":  # which is refused altogether with the feature
+            subprocess.run(["mkfs.ext4", "-q", "-F", image], check=True)
+        subprocess.run(["mount", "-o", "loop", image, state], check=True)
+    yield has_quota
+    subprocess.run(["umount", state], check=True)
+
+
+@pytest.fixture
+async def harness(
+    enforced: bool, short_dir: pathlib.Path, spawner: processes.Processes
+) -> AsyncIterator[Harness]:
+    made = Harness(short_dir, spawner)
+    await made.start("--backends=directory")
+    yield made
+    assert made.process is not None
+    await made.process.stop()
+
+
+def room(folder: pathlib.Path, most: int) -> int:
+    """Return how many MiB fit into a new file of a folder, ``most`` at most."""
+    with (folder / f"filler-{most}").open("wb", buffering=0) as file:
+        with contextlib.suppress(OSError):
+            for _ in range(most):
+                file.write(bytes(MIB))
+                os.fsync(file.fileno())
+        written = file.tell() // MIB
+    (folder / f"filler-{most}").unlink()
+    return written
+
+
+async def used(harness: Harness, client: Client, name: str, **more: object) -> Use:
+    """Create a volume and publish it."""
+    volume = await client.create(create_request(name, **more))  # type: ignore[arg-type]
+    use = Use(client, harness.home, volume, capability())
+    await use.stage()
+    await use.publish()
+    return use
+
+
+async def gone(client: Client, use: Use) -> None:
+    await use.unpublish()
+    await use.unstage()
+    await client.delete(use.volume_id)
+
+
+async def test_a_folder_ends_at_its_size_and_grows_in_use_and_says_whether_it_does(
+    harness: Harness, enforced: bool
+) -> None:
+    async with harness.client() as client:
+        volume = await client.create(create_request("v"))
+        said = volume.volume_context.get("quota", "enforced")
+        assert said == ("enforced" if enforced else "not enforced")
+        use = await used(harness, client, "v")
+        fits = await asyncio.to_thread(room, use.target, 12)
+        assert fits in (7, 8) if enforced else fits == 12
+        if enforced:
+            assert await use.total() == 8 * MIB
+        await client.expand(use.volume_id, 16 * MIB)
+        fits = await asyncio.to_thread(room, use.target, 20)
+        assert fits in (15, 16) if enforced else fits == 20
+        await gone(client, use)
+    assert harness.content() == []
+
+
+async def test_limits_hold_for_copies_and_after_a_crash(harness: Harness, enforced: bool) -> None:
+    async with harness.client() as client:
+        source = await used(harness, client, "v")
+        await asyncio.to_thread((source.target / "data").write_bytes, bytes(4 * MIB))
+        await source.unpublish()
+        await source.unstage()
+        snapshot = await client.snapshot("s", source.volume_id)
+        copy = await used(harness, client, "copy", source=snapshot)
+        fits = await asyncio.to_thread(room, copy.target, 12)
+        assert fits in (3, 4) if enforced else fits == 12
+    assert harness.process is not None
+    harness.process.kill()
+    await harness.process.wait()
+    await harness.start("--backends=directory")
+    async with harness.client() as client:
+        await client.expand(copy.on(client).volume_id, 12 * MIB)
+        fits = await asyncio.to_thread(room, copy.target, 12)
+        assert fits in (7, 8) if enforced else fits == 12
+        await gone(client, copy)
+        await client.delete_snapshot(snapshot.snapshot_id)
+        await client.delete(source.volume_id)
+        again = await used(harness, client, "v")  # with nothing counted from before
+        fits = await asyncio.to_thread(room, again.target, 12)
+        assert fits in (7, 8) if enforced else fits == 12
+        await gone(client, again)
