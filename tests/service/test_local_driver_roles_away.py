@@ -204,6 +204,31 @@ async def test_a_volume_that_may_be_on_a_node_that_is_away_is_not_made_elsewhere
     assert pair.everywhere() == [volume.volume_id] == pair.volumes("node-1")
 
 
+async def test_a_controller_killed_with_its_node_remembers_what_it_had_sent_there(
+    pair: Fleet,
+) -> None:
+    await pair.faults("node-1", "add CreateVolume:crash=after")
+    async with pair.client() as client:
+        await refused(Code.UNAVAILABLE, client.create(request("v", "node-1")))
+    pair.processes["controller"].kill()
+    await pair.processes["node-1"].wait()
+    await pair.start_controller(*COMMON)
+    async with pair.client() as client:
+        await refused(Code.UNAVAILABLE, client.create(request("v", "node-2")))
+        assert pair.volumes("node-2") == []
+        await client.create(request("w", "node-2"))
+
+
+async def test_what_another_controller_has_made_is_found(pair: Fleet, client: Client) -> None:
+    other = await pair.start_controller(*COMMON, who="another")
+    async with pair.client("another") as another:
+        volume = await another.create(request("v", "node-1"))
+    assert await client.create(request("v", "node-2")) == volume
+    assert pair.everywhere() == [volume.volume_id]
+    await other.stop()
+    del pair.processes["another"]
+
+
 async def test_a_node_that_refused_for_good_is_not_bound_to_the_name(
     pair: Fleet, client: Client
 ) -> None:

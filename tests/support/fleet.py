@@ -117,19 +117,21 @@ class Fleet:
         self._spawn(node, *own, *words)
 
     async def start_controller(
-        self, *words: str, files: tls.Files | None = None
+        self, *words: str, files: tls.Files | None = None, who: str = "controller"
     ) -> processes.Process:
-        """Start the controller, also again, and wait for its socket."""
-        self.spawn_controller(*words, files=files)
-        return await self.ready("controller")
+        """Start the controller, also again, and wait for its socket; ``who``: another one."""
+        self.spawn_controller(*words, files=files, who=who)
+        return await self.ready(who)
 
-    def spawn_controller(self, *words: str, files: tls.Files | None = None) -> None:
+    def spawn_controller(
+        self, *words: str, files: tls.Files | None = None, who: str = "controller"
+    ) -> None:
         """Start the controller; does not wait for anything."""
         if not self.list.exists():
             self.write_list(self.nodes)
         shown = files or self.kit["controller"]
         own = ["--role=controller", f"--nodes-file={self.list}", *tls_flags(shown)]
-        self._spawn("controller", *own, *words)
+        self._spawn(who, *own, *words)
 
     async def ready(self, who: str) -> processes.Process:
         """Wait for the socket of a node or of the controller."""
