@@ -7,6 +7,7 @@ The exit status is pytest's.
 import os
 import pathlib
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -29,6 +30,7 @@ _UNAVAILABLE = 69
 def main(arguments: Sequence[str]) -> int:
     """Build what the guest will find built, boot it, and tell what it says."""
     os.chdir(_ROOT)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the emulator ends with us
     if not arguments and not kernelkinds.missing() and not os.environ.get("CI"):
         _tell("not needed: this kernel has all kinds of links")
         return 0
