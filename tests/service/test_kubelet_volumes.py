@@ -49,7 +49,7 @@ async def test_one_pod_at_a_time_has_an_exclusive_volume(work: Work, who: str) -
 
 def is_unschedulable(pod: workloads.Obj) -> bool:
     found = {one["type"]: one for one in pod["status"].get("conditions") or ()}
-    return found.get("PodScheduled", {}).get("reason") == "Unschedulable"
+    return bool(found.get("PodScheduled", {}).get("reason") == "Unschedulable")
 
 
 async def test_an_ephemeral_volume_comes_and_goes_with_its_pod(work: Work) -> None:

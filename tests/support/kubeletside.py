@@ -83,7 +83,7 @@ class Plugin:
     server: servers.Server
     spawner: processes.Processes
     directory: pathlib.Path
-    name: str = field(default_factory=lambda: f"k{next(_numbers)}.local.csi.bitts.dev")
+    name: str = field(default_factory=lambda: f"k{next(_numbers)}-{os.getpid():x}.csi.bitts.dev")
     node: str = "node-1"
     daemons: dict[str, Daemon] = field(default_factory=dict)
     agent: processes.Process | None = None

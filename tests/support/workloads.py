@@ -7,7 +7,7 @@ the embedded cluster both keep in the pod's status.
 import asyncio
 import contextlib
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from support import cluster as clusters
@@ -54,6 +54,7 @@ class Work:
         base = f"/api/v1/namespaces/{cluster.namespace}"
         self.pods, self.claims = f"{base}/pods", f"{base}/persistentvolumeclaims"
         self.sets = f"/apis/apps/v1/namespaces/{cluster.namespace}/statefulsets"
+        self._volumes: set[str] = set()
         self._before: frozenset[str] = frozenset()
 
     def class_name(self, kind: str) -> str:
@@ -191,7 +192,8 @@ class Work:
     async def unmount_failed(self, name: str) -> None:
         """Wait until the node has tried to unmount a pod's volumes, and could not."""
         if not self.plugin.is_kubernetes:
-            return await self.event(name, "FailedUnMount")
+            await self.event(name, "FailedUnMount")
+            return
         words = ("UnmountVolume.TearDown failed", await self.uid(name))
 
         def complained() -> bool:
@@ -201,7 +203,7 @@ class Work:
         async def tried() -> bool:
             return await asyncio.to_thread(complained)
 
-        return await waiting.until(tried, f"a failed unmount of {name}", PATIENCE, interval=0.2)
+        await waiting.until(tried, f"a failed unmount of {name}", PATIENCE, interval=0.2)
 
     async def mounts(self, name: str) -> list[str]:
         """What is mounted for a pod, volumes of the driver only."""
@@ -305,12 +307,13 @@ class Work:
         found = set()
         for volume in (await self.cluster.request("GET", VOLUMES))["items"]:
             if (volume["spec"].get("csi") or {}).get("driver") == name:
+                self._volumes.add(volume["metadata"]["name"])
                 found.add(f"volume {volume['metadata']['name']}")
         path = f"{STORAGE}/volumeattachments"
         for attachment in (await self.cluster.request("GET", path))["items"]:
             if attachment["spec"]["attacher"] == name:
                 found.add(f"attachment {attachment['metadata']['name']}")
-        return frozenset(found | await asyncio.to_thread(on_node, self.plugin))
+        return frozenset(found | await asyncio.to_thread(on_node, self.plugin, self._volumes))
 
 
 def is_running(pod: Obj) -> bool:
@@ -319,21 +322,18 @@ def is_running(pod: Obj) -> bool:
     return "running" in statuses[0]["state"]
 
 
-def on_node(plugin: kubeletside.Plugin) -> set[str]:
+def on_node(plugin: kubeletside.Plugin, volumes: Collection[str]) -> set[str]:
     """What there is of volumes on the plugin's node. Blocking."""
     root, csi = plugin.place.root, plugin.place.root / "plugins/kubernetes.io/csi"
     found = {f"mount {point}" for point in plugin.mounts()}
-    found |= {f"loop device {line}" for line in leaks.loop_devices() if is_of(plugin, line)}
+    ours = (plugin.name, *volumes)  # a file of the driver, or a kubelet's lock on a volume
+    loops = [line for line in leaks.loop_devices() if any(name in line for name in ours)]
+    found |= {f"loop device {line}" for line in loops}
     devices = csi / "volumeDevices"
     folders = [root / "pods", csi / plugin.name, devices, devices / "staging", devices / "publish"]
     found |= {f"folder {path}" for folder in folders for path in entries(folder)}
     found -= {f"folder {devices}/staging", f"folder {devices}/publish"}  # they stay, empty
     return found | {f"file {path}" for path in leaks.files(plugin.place.state)}
-
-
-def is_of(plugin: kubeletside.Plugin, loop_device: str) -> bool:
-    """Whether a loop device shows something of the plugin's."""
-    return plugin.name in loop_device
 
 
 def entries(folder: pathlib.Path) -> list[pathlib.Path]:
