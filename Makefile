@@ -25,9 +25,7 @@ demo: $(STAMP) ## claims become volumes, pods write and read them, all goes agai
 	@$(BIN)/bitts demo $(ARGS)
 
 test: $(STAMP) ## every test; the service tests also on Kubernetes itself. ARGS chooses some
-	@$(BIN)/python -m pytest $(ARGS)
-	@$(if $(ARGS),,scripts/test-kubernetes)
-	@$(if $(ARGS),,scripts/test-vm)
+	@$(if $(ARGS),$(BIN)/python -m pytest $(ARGS),scripts/test)
 
 test-vm: $(STAMP) ## what this kernel cannot run, under Debian's kernel in an emulator. ARGS chooses some
 	@scripts/test-vm $(ARGS)

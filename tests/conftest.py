@@ -3,7 +3,6 @@
 Fixtures that start things live here too; what they give out is described in ``support``.
 """
 
-import collections
 import importlib.util
 import os
 import pathlib
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 from blockbuster import BlockBuster
 from devcluster.kubernetes import binaries
-from support import building, isolation, kernelkinds, leaks, processes, servers
+from support import building, isolation, kernelkinds, leaks, processes, selection, servers
 from support import cluster as clusters
 
 OUR_PACKAGES = [
@@ -39,28 +38,19 @@ MAY_BLOCK = [
 ]
 
 
-SHARED = {"cluster", "cluster_factory", "_shared_server"}
-"""Fixtures that bring the chosen kind of cluster; a test with none of them is the same on both."""
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--cluster",
-        choices=["embedded", "kubernetes"],
-        default="embedded",
-        help="cluster that service tests run against; kubernetes: built by `make cluster`",
-    )
+    selection.add_option(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(kernelkinds)
     if runs_tests(config) and os.geteuid() == 0:
         isolation.own_mounts()
-    if config.getoption("--cluster") == "kubernetes":
+    if selection.wants_kubernetes(config):
         try:
             binaries.ready(binaries.EVERY, os.environ)
         except binaries.MissingError as error:
-            raise pytest.UsageError(f"--cluster=kubernetes: {error}") from error
+            raise pytest.UsageError(f"--cluster: {error}") from error
 
 
 def runs_tests(config: pytest.Config) -> bool:
@@ -74,11 +64,17 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         isolation.sweep()
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    selection.parametrize(metafunc)
+
+
+@pytest.hookimpl(tryfirst=True)  # before the groups are looked at
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if MACHINE_WIDE & set(item.path.parts):
             item.add_marker(pytest.mark.flaky(reruns=1))
-    leave_out(config, items)
+    selection.leave_out(config, items)
+    selection.group(items)
     if os.geteuid() == 0:
         return
     skip = pytest.mark.skip(reason="needs root: mounts, loop devices or namespaces")
@@ -91,34 +87,23 @@ MACHINE_WIDE = frozenset({"service", "net"})
 """Folders whose tests share the machine's processes, mounts, links and clock with whatever else
 runs there. One that fails is tried once more; the summary counts it as rerun."""
 
-LEFT_OUT = pytest.StashKey[collections.Counter[str]]()
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["left_out"] = selection.left_out(session.config)
 
 
-def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep what the chosen kind of cluster can judge; count the rest, with the reason."""
-    kind = config.getoption("--cluster")
-    reasons: collections.Counter[str] = collections.Counter()
-    kept: list[pytest.Item] = []
-    dropped: list[pytest.Item] = []
-    for item in items:
-        marker = item.get_closest_marker("embedded" if kind == "kubernetes" else "kubernetes")
-        reason = marker.kwargs["reason"] if marker else ""
-        if kind == "kubernetes" and not SHARED & set(getattr(item, "fixturenames", ())):
-            reason = "does not depend on the kind of cluster"
-        reasons[reason] += 1
-        (dropped if reason else kept).append(item)
-    items[:] = kept
-    config.stash[LEFT_OUT] = reasons
-    if dropped:
-        config.hook.pytest_deselected(items=dropped)
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take what a worker left out: it is the same for all."""
+    output = getattr(node, "workeroutput", None) or {}
+    node.config.stash[selection.LEFT_OUT] = output.get("left_out", {})
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    reasons = config.stash.get(LEFT_OUT, collections.Counter())
-    for reason, count in sorted(reasons.items()):
-        if reason:
-            kind = config.getoption("--cluster")
-            terminalreporter.write_line(f"left out on {kind}: {count} tests: {reason}")
+    for line in selection.report(config):
+        terminalreporter.write_line(line)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -178,14 +163,20 @@ def short_dir() -> Iterator[pathlib.Path]:
 
 
 @pytest.fixture(scope="session")
+def cluster_kind(request: pytest.FixtureRequest) -> str:
+    """``embedded`` or ``kubernetes``."""
+    kind: str = getattr(request, "param", None) or request.config.getoption("--cluster")
+    return kind
+
+
+@pytest.fixture(scope="session")
 def _shared_server(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    cluster_kind: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[servers.Server]:
     started = processes.Processes(tmp_path_factory.mktemp("server"))
     folder = clusters.short_directory()
-    kind = request.config.getoption("--cluster")
-    nodes = 2 if kind == "kubernetes" and os.geteuid() == 0 else 0
-    server = servers.Server(started, folder / "c", kind=kind, nodes=nodes)
+    nodes = 2 if cluster_kind == "kubernetes" and os.geteuid() == 0 else 0
+    server = servers.Server(started, folder / "c", kind=cluster_kind, nodes=nodes)
     server.start_blocking()
     yield server
     started.close()
@@ -206,16 +197,15 @@ async def cluster(
 
 @pytest.fixture
 async def cluster_factory(
-    request: pytest.FixtureRequest, tmp_path: pathlib.Path
+    cluster_kind: str, tmp_path: pathlib.Path
 ) -> AsyncIterator[clusters.Factory]:
     """Makes API servers of a test's own: ``await cluster_factory(store="sqlite")``."""
-    kind = request.config.getoption("--cluster")
     made: list[tuple[clusters.Cluster, processes.Processes, pathlib.Path]] = []
 
     async def make(*, store: str = "memory") -> clusters.Cluster:
         folder = clusters.short_directory()
         started = processes.Processes(tmp_path / f"server-{len(made)}")
-        server = servers.Server(started, folder / "c", kind=kind, store=store)
+        server = servers.Server(started, folder / "c", kind=cluster_kind, store=store)
         await server.start()
         own = processes.Processes(tmp_path / f"logs-{len(made)}")
         view = await clusters.Cluster(server, own).__aenter__()
