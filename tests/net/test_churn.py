@@ -22,7 +22,7 @@ def test_nothing_leaks_and_nothing_is_given_twice(
         daemon, namespaces, seconds=SECONDS, seed=int(os.environ.get("BITTS_SEED", "1"))
     )
     churn.run(AT_ONCE)
-    assert churn.faults == []
+    assert churn.faults == [], churn.counts
     assert churn.counts["kills"] > 0
     assert churn.counts["ADD"] > AT_ONCE
     waiting.until_blocking(lambda: not daemon.intents, "what was asked without a daemon")

@@ -83,10 +83,12 @@ async def test_pods_run_on_every_node_and_reach_each_other(real: Real) -> None:
     for client in ("near", "far", "web"):  # the last is its own server: a hairpin
 
         async def fetch(client: str = client) -> bool:
-            answer = await real.kubectl("exec", client, "--", "wget", "-qO-", url, check=False)
+            # Before kube-proxy knows the Service, packets to it are lost: do not wait for them.
+            command = ("timeout", "2", "wget", "-qO-", url)
+            answer = await real.kubectl("exec", client, "--", *command, check=False)
             return answer == "hello\n"
 
-        await waiting.until(fetch, f"the Service as seen from {client}", interval=0.2)
+        await waiting.until(fetch, f"the Service as seen from {client}", 40, interval=0.2)
     assert await real.kubectl("logs", "web") == "started\n"
 
 

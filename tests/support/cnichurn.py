@@ -56,10 +56,8 @@ class Churn:
 
     def run(self, workers: int) -> None:
         """Let the workers churn and kill the daemon in between; all have ended on return."""
-        pods = [self._namespaces.make("churn") for _ in range(workers)]
-        seeds = [self._drawn.random() for _ in range(workers)]
         threads = [
-            threading.Thread(target=self._guarded, args=(number, pods[number], seeds[number]))
+            threading.Thread(target=self._guarded, args=(number, self._drawn.random()))
             for number in range(workers)
         ]
         for thread in threads:
@@ -81,22 +79,28 @@ class Churn:
     def _goes_on(self) -> bool:
         return time.monotonic() < self._end and not self.faults
 
-    def _guarded(self, number: int, pod: str, seed: float) -> None:
+    def _guarded(self, number: int, seed: float) -> None:
         try:
-            self._work(number, pod, random.Random(seed))
+            self._work(number, random.Random(seed))
         except Exception as error:  # noqa: BLE001  # a thread has nobody else to tell
             self.faults.append(f"worker {number}: {error!r}")
 
-    def _work(self, number: int, pod: str, drawn: random.Random) -> None:
+    def _work(self, number: int, drawn: random.Random) -> None:
         ways: list[Callable[..., None]] = [self._usual, self._usual, self._usual, self._cut_off]
         turn = 0
         while self._goes_on:
             turn += 1
+            pod = self._namespaces.make("churn")
             about = {"pod": pod, "container": f"w{number}-{turn}"}
             config = configuration(self.daemon, number)
             drawn.choice(ways)(number, config, about)
+            goes_first = drawn.random() < 0.2
+            if goes_first:
+                self._namespaces.remove(pod)
             for _ in range(drawn.choice((1, 1, 2))):
                 self._detach(config, about)
+            if not goes_first:
+                self._namespaces.remove(pod)
 
     def _usual(self, number: int, config: Mapping[str, Any], about: Mapping[str, str]) -> None:
         outcome = self._count("ADD", self.daemon.call("ADD", config, **about))
