@@ -40,6 +40,8 @@ RPCS = (
     "DeleteVolume",
     "CreateSnapshot",
     "DeleteSnapshot",
+    "CreateVolumeGroupSnapshot",
+    "DeleteVolumeGroupSnapshot",
     "ControllerExpandVolume",
 )
 CRASHES = st.sampled_from([(rpc, step) for rpc in RPCS for step in (*STEPS_OF[rpc], "after")])
@@ -56,8 +58,16 @@ class Kept:
     data: bytes
 
 
+@dataclass
+class Group:
+    """What the model knows of a group of snapshots."""
+
+    group_id: str
+    members: list[Kept]
+
+
 class Machine(RuleBasedStateMachine):
-    """Volumes and snapshots of three names each, on all backends."""
+    """Volumes, snapshots and groups of three names each, on all backends."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,6 +77,7 @@ class Machine(RuleBasedStateMachine):
         self.harness = Harness(self.home, self.spawner)
         self.volumes: dict[str, Kept] = {}
         self.snapshots: dict[str, Kept] = {}
+        self.groups: dict[str, Group] = {}
         self.writes = 0
 
     @initialize()
@@ -150,12 +161,37 @@ class Machine(RuleBasedStateMachine):
         assert isinstance(taken, v1.Snapshot)
         self.snapshots[name] = Kept(taken, kept.backend, kept.size, kept.data)
 
-    @precondition(lambda self: self.volumes or self.snapshots)
+    @precondition(lambda self: self.volumes)
+    @rule(data=st.data(), name=NAMES)
+    def snapshot_group(self, data: st.DataObject, name: str) -> None:
+        if name in self.groups:
+            return
+        names = st.sets(st.sampled_from(sorted(self.volumes)), min_size=1)
+        sources = {
+            kept.message.volume_id: kept
+            for kept in (self.volumes[one] for one in data.draw(names))
+            if isinstance(kept.message, v1.Volume)
+        }
+        taken = self.call(lambda client: client.snapshot_group(name, sorted(sources)))
+        assert isinstance(taken, v1.VolumeGroupSnapshot)
+        members = {one.source_volume_id: one for one in taken.snapshots}
+        assert set(members) == set(sources)
+        kept = [
+            Kept(members[source_id], source.backend, source.size, source.data)
+            for source_id, source in sources.items()
+        ]
+        self.groups[name] = Group(taken.group_snapshot_id, kept)
+
+    def all_snapshots(self) -> list[Kept]:
+        members = [kept for group in self.groups.values() for kept in group.members]
+        return [*self.snapshots.values(), *members]
+
+    @precondition(lambda self: self.volumes or self.all_snapshots())
     @rule(data=st.data(), name=NAMES)
     def copy(self, data: st.DataObject, name: str) -> None:
         if name in self.volumes:
             return
-        sources = [*self.volumes.values(), *self.snapshots.values()]
+        sources = [*self.volumes.values(), *self.all_snapshots()]
         kept = data.draw(st.sampled_from(sources))
         self.made(name, kept.backend, kept.size, kept.message, kept.data)
 
@@ -183,6 +219,12 @@ class Machine(RuleBasedStateMachine):
         assert isinstance(kept.message, v1.Snapshot)
         snapshot_id = kept.message.snapshot_id
         self.call(lambda client: client.delete_snapshot(snapshot_id))
+
+    @precondition(lambda self: self.groups)
+    @rule(data=st.data())
+    def delete_group(self, data: st.DataObject) -> None:
+        group = self.groups.pop(data.draw(st.sampled_from(sorted(self.groups))))
+        self.call(lambda client: client.delete_group(group.group_id))
 
     @rule(crash=CRASHES)
     def crash_later(self, crash: tuple[str, str]) -> None:
@@ -216,7 +258,7 @@ class Machine(RuleBasedStateMachine):
         snapshots = self.call(lambda client: client.list_snapshots())
         assert isinstance(snapshots, list)
         kept_ids = []
-        for kept in self.snapshots.values():
+        for kept in self.all_snapshots():
             assert isinstance(kept.message, v1.Snapshot)
             kept_ids.append(kept.message.snapshot_id)
             assert self.content(kept.backend, kept.message.snapshot_id) == kept.data
@@ -236,6 +278,7 @@ class Machine(RuleBasedStateMachine):
         """Nothing but what the model knows is on the disk, and all of that can go."""
         await self.harness.faults("clear")
         count = 2 * (len(self.volumes) + len(self.snapshots))
+        count += sum(1 + len(group.members) for group in self.groups.values())
         await waiting.until(lambda: len(self.harness.content()) == count, "sweep")
         async with self.harness.client() as client:
             for kept in (*self.volumes.values(), *self.snapshots.values()):
@@ -243,6 +286,8 @@ class Machine(RuleBasedStateMachine):
                     await client.delete(kept.message.volume_id)
                 else:
                     await client.delete_snapshot(kept.message.snapshot_id)
+            for group in self.groups.values():
+                await client.delete_group(group.group_id)
         assert self.harness.content() == []
         assert self.harness.process is not None
         assert await self.harness.process.stop() == 0
