@@ -5,7 +5,8 @@ import pathlib
 import re
 
 import pytest
-from support import localdriver, peers, processes
+from bitts.rpc import tls
+from support import fleet, localdriver, peers, processes
 
 pytestmark = [pytest.mark.root, pytest.mark.builds("csi-sanity")]
 
@@ -44,26 +45,56 @@ async def test_csi_sanity_passes(
     harness = localdriver.Harness(short_dir, spawner)
     generation = "1.13" if kind == "health-rpcs" else "1.12"
     await harness.start("--capacity=500Gi", "--btrfs-size=1Gi", "--attach", f"--csi={generation}")
-    parameters = short_dir / "parameters.yaml"
+    judge = spawner.spawn([judge_path, *words(short_dir, kind), f"-csi.endpoint={harness.socket}"])
+    await verdict(judge, generation)
+    assert harness.content() == []
+    assert harness.process is not None
+    await harness.process.stop()
+    assert await asyncio.to_thread(harness.leaked) == []
+
+
+@pytest.fixture(scope="module")
+def kit(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tls.Files]:
+    return fleet.certificates(tmp_path_factory.mktemp("pki"))
+
+
+@pytest.mark.slow
+async def test_csi_sanity_passes_through_a_controller_on_another_machine(
+    judge_path: str,
+    short_dir: pathlib.Path,
+    spawner: processes.Processes,
+    kit: dict[str, tls.Files],
+) -> None:
+    # The judge takes every volume to the one node that it knows.
+    made = fleet.Fleet(short_dir, spawner, kit, ["node-1"])
+    await made.start("--capacity=500Gi", "--attach", "--csi=1.13")
+    endpoints = [
+        f"-csi.endpoint={made.socket('node-1')}",
+        f"-csi.controllerendpoint={made.socket('controller')}",
+    ]
+    judge = spawner.spawn([judge_path, *words(short_dir, "health-rpcs"), *endpoints])
+    await verdict(judge, "1.13")
+    assert made.everywhere() == []
+
+
+def words(folder: pathlib.Path, kind: str) -> list[str]:
+    """Return what the judge is told of a sort of volume."""
+    parameters = folder / "parameters.yaml"
     parameters.write_text(PARAMETERS[kind])
-    judge = spawner.spawn(
-        [
-            judge_path,
-            f"-csi.endpoint={harness.socket}",
-            f"-csi.mountdir={short_dir}/mount",
-            f"-csi.stagingdir={short_dir}/staging",
-            f"-csi.testvolumeparameters={parameters}",
-            f"-csi.testvolumeaccesstype={'block' if kind == 'image-block' else 'mount'}",
-            "-ginkgo.no-color",
-        ]
-    )
+    return [
+        f"-csi.mountdir={folder}/mount",
+        f"-csi.stagingdir={folder}/staging",
+        f"-csi.testvolumeparameters={parameters}",
+        f"-csi.testvolumeaccesstype={'block' if kind == 'image-block' else 'mount'}",
+        "-ginkgo.no-color",
+    ]
+
+
+async def verdict(judge: processes.Process, generation: str) -> None:
+    """Wait for the judge's verdict: nothing failed, and nothing was skipped that is served."""
     code = await judge.wait(timeout=100)
     assert code == 0, judge.failure(f"ended with {code}")
     found = SUMMARY.search(judge.output())
     assert found is not None, judge.output()
     passed, failed, pending, _not_announced = (int(number) for number in found.groups())
     assert (passed, failed, pending) == (SERVED[generation], 0, PENDING)
-    assert harness.content() == []
-    assert harness.process is not None
-    await harness.process.stop()
-    assert await asyncio.to_thread(harness.leaked) == []

@@ -38,14 +38,17 @@ _NODE_ALWAYS = (
 )
 
 
-def plugin(*, has_controller: bool = True) -> list[v1.PluginCapability]:
+def plugin() -> list[v1.PluginCapability]:
     """Return the services beside identity and node, and when volumes may grow.
 
-    Without ``has_controller``, another process serves the controller's half.
+    Every process says so, whatever its role: it is what all of a plugin's processes do together
+    that counts (CSI spec, GetPluginCapabilities).
     """
-    services = [_Plugin.VOLUME_ACCESSIBILITY_CONSTRAINTS]
-    if has_controller:
-        services += [_Plugin.CONTROLLER_SERVICE, _Plugin.GROUP_CONTROLLER_SERVICE]
+    services = (
+        _Plugin.CONTROLLER_SERVICE,
+        _Plugin.VOLUME_ACCESSIBILITY_CONSTRAINTS,
+        _Plugin.GROUP_CONTROLLER_SERVICE,
+    )
     growing = v1.PluginCapabilityVolumeExpansion(type=_Expansion.ONLINE)
     return [
         *(v1.PluginCapability(service=v1.PluginCapabilityService(type=kind)) for kind in services),

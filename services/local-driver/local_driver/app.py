@@ -120,8 +120,7 @@ def _places(
     link = options.roles.link
     credentials = tls.Credentials(tls.Files(link.certificate, link.key, link.authority))
     port = listeners.TlsListener(*link.listen, credentials, link.controller_name)
-    identity = Identity(options.driver_name, has_controller=False)
-    return [(port, controllers), (options.socket, [identity, node])]
+    return [(port, controllers), (options.socket, [Identity(options.driver_name), node])]
 
 
 async def _sweep(running: process.Process, storage: Storage, operations: Operations) -> None:

@@ -7,11 +7,10 @@ from local_driver import announced
 
 
 class Identity(v1.IdentityBase):
-    """Answers for a driver of the given name, with or without the controller's half."""
+    """Answers for a driver of the given name."""
 
-    def __init__(self, driver_name: str, *, has_controller: bool = True) -> None:
+    def __init__(self, driver_name: str) -> None:
         self._driver_name = driver_name
-        self._has_controller = has_controller
 
     async def get_plugin_info(self, request: v1.GetPluginInfoRequest) -> v1.GetPluginInfoResponse:
         """Return name and version."""
@@ -23,8 +22,7 @@ class Identity(v1.IdentityBase):
     ) -> v1.GetPluginCapabilitiesResponse:
         """Return the services beside node and identity."""
         del request
-        capabilities = announced.plugin(has_controller=self._has_controller)
-        return v1.GetPluginCapabilitiesResponse(capabilities=capabilities)
+        return v1.GetPluginCapabilitiesResponse(capabilities=announced.plugin())
 
     async def probe(self, request: v1.ProbeRequest) -> v1.ProbeResponse:
         """Say that we are ready: the socket appears only when we are."""
