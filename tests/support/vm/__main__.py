@@ -6,6 +6,7 @@ The exit status is pytest's.
 
 import os
 import pathlib
+import re
 import shutil
 import signal
 import sys
@@ -51,12 +52,18 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _command(arguments: Sequence[str]) -> list[str]:
-    chosen = [*arguments] or ["tests/net", "-m", "kernel or guest"]
+    chosen = [*arguments] or [*_marked(_ROOT / "tests"), "-m", "kernel or guest"]
     return [
-        sys.executable, "-m", "pytest", *chosen, "-p", "no:cacheprovider", "-p", "no:xdist",
+        sys.executable, "-m", "pytest", *chosen, "-p", "no:cacheprovider",
         "-o", f"timeout={_TEST_TIMEOUT}", "-v", "--color=no", "--durations=5",
         "--junitxml=/run/exchange/junit.xml",
     ]  # fmt: skip
+
+
+def _marked(tests: pathlib.Path) -> list[str]:
+    """Return the files that have a test for the guest: importing all of them there takes long."""
+    mark = re.compile(r"pytest\.mark\.(kernel|guest)\(")
+    return [str(each) for each in sorted(tests.rglob("test_*.py")) if mark.search(each.read_text())]
 
 
 def _environment(mine: Mapping[str, str]) -> dict[str, str]:
