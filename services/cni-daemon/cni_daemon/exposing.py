@@ -39,7 +39,7 @@ class Sources:
     usage: Callable[[], Iterable[Usage]]
     intents: Callable[[], int]
     connections: Callable[[], int]
-    leases: Callable[[], Mapping[str, int]] = dict
+    leases: Callable[[], Mapping[str, int]]
 
 
 def server(endpoint: str, path: str, sources: Sources) -> HttpServer:

@@ -1,7 +1,7 @@
 """The daemon's faces beside the shim's socket: gRPC on a unix socket, metrics over HTTP."""
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import bitts
@@ -33,6 +33,7 @@ class Inside:
     keeper: Keeper
     record: Ledger
     tally: Tally
+    leases: Callable[[], Mapping[str, int]]
     intents: Callable[[], int]
     connections: Callable[[], int]
 
@@ -71,6 +72,7 @@ async def _http(inside: Inside, stack: contextlib.AsyncExitStack) -> None:
         usage=inside.stores.usage,
         intents=inside.intents,
         connections=inside.connections,
+        leases=inside.leases,
     )
     http = inside.options.http
     listener = exposing.server(http.endpoint, http.metrics_path, sources)
@@ -85,6 +87,7 @@ def _sources(inside: Inside) -> introspection.Sources:
             ("journal", "records"): inside.journal.records,
             ("requests", "in flight"): inside.tally.in_flight,
             ("intents", "waiting"): inside.intents(),
+            **{("leases", state): count for state, count in inside.leases().items()},
             **{("events", str(event)): count for event, count in inside.tally.events.items()},
         }
         for (area, name), value in numbers.items():

@@ -52,6 +52,7 @@ class Options:
     http: HttpOptions = HttpOptions()
     runtime: RuntimeOptions = RuntimeOptions()
     upkeep_interval: float = 5.0
+    dhcp_timeout: float = 40.0
 
     @property
     def intents(self) -> pathlib.Path:
@@ -102,6 +103,9 @@ class Flags:
             "pause between two looks at what has to be put right: intents, failed removals, "
             "rules that somebody flushed",
         )
+        self._dhcp = flags.duration(
+            "dhcp-timeout", 40.0, "longest time to wait for a DHCP server when a pod is attached"
+        )
         self._config = configfile.flag(flags)
         self._logs = LogFlags(flags)
 
@@ -133,6 +137,7 @@ class Flags:
                 _positive("runtime-interval", values[self._interval]),
                 _positive("runtime-grace", values[self._grace]),
             ),
+            dhcp_timeout=_positive("dhcp-timeout", values[self._dhcp]),
             upkeep_interval=_positive("upkeep-interval", values[self._upkeep]),
         )
 

@@ -46,7 +46,7 @@ class Asking:
         if self.is_ours:
             ipam = registry.ALL[self.kind]
             found = ipam.allocate(ipam.parse(self.call.config, self.call), stores, self.call)
-            return _as_programs_see_it(found, self.call.config.version)
+            return as_programs_see_it(found, self.call.config.version)
         output = self._run(Command.ADD)
         try:
             found = results.decode(documents.parse(output), self.call.config.version)
@@ -89,7 +89,7 @@ class Asking:
         return documents.render(document, compact=True)
 
 
-def _as_programs_see_it(result: Result, version: str) -> Result:
+def as_programs_see_it(result: Result, version: str) -> Result:
     """Lose what an answer of the oldest versions cannot hold, as it does between two programs.
 
     Configurations of that age name metrics and scopes that never took effect, and would break
