@@ -10,7 +10,8 @@ import asyncio
 import concurrent.futures
 import contextlib
 import ipaddress
-from collections.abc import Coroutine, Sequence
+import threading
+from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from bitts.cni.errors import CniError, Code
@@ -38,6 +39,13 @@ from cni_daemon.scene import Scene
 
 NOBODY = Result(ips=(Ip(ipaddress.ip_interface("0.0.0.0/32")),))
 """The addressing of a rehearsal."""
+
+AT_ONCE = 32
+"""Requests that wait for a server at a time: one that is silent must not keep the others, which
+have as many threads again, from being served."""
+
+PLACE_TIMEOUT = 1.0
+"""Seconds to wait for a place among them."""
 
 _MARGIN = 5.0
 """Seconds for the event loop to notice that time is up."""
@@ -142,6 +150,7 @@ class Leasing:
     def __init__(self, loop: asyncio.AbstractEventLoop, timeout: float) -> None:
         self._loop = loop
         self._timeout = timeout
+        self._places = threading.BoundedSemaphore(AT_ONCE)
 
     def acquire(self, where: Scene, ifname: str, options: Options) -> Lease:
         """Return a lease for a link, which is switched on. Blocks. Raises CniError, OSError."""
@@ -154,9 +163,20 @@ class Leasing:
                 opened = client.raw_socket(ifname)
         except NetlinkError as error:
             raise CniError(Code.INTERNAL, f"dhcp: {error}") from None
-        with contextlib.closing(opened):
+        with contextlib.closing(opened), self._place():
             asking = Client(link.mac, options.client_id, options.provided, options.parameters)
             return self._run(client.acquire(asking, opened, self._timeout))
+
+    @contextlib.contextmanager
+    def _place(self) -> Iterator[None]:
+        """Be one of those that wait for a server, soon or not at all."""
+        if not self._places.acquire(timeout=PLACE_TIMEOUT):
+            text = f"dhcp: {AT_ONCE} containers wait for a server already"
+            raise CniError(Code.TRY_AGAIN_LATER, text)
+        try:
+            yield
+        finally:
+            self._places.release()
 
     def _run(self, exchange: Coroutine[None, None, Lease]) -> Lease:
         future = asyncio.run_coroutine_threadsafe(exchange, self._loop)
