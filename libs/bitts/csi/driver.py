@@ -70,6 +70,7 @@ class Driver:
         connect_timeout: float | None = CONNECT_TIMEOUT,
         reconnect: bool = False,
         needs_node: bool = False,
+        needs_controller: bool = True,
         log_limit: int = 0,
     ) -> "Driver":
         """Wait until the driver is connected and ready, then read what it can do.
@@ -78,7 +79,9 @@ class Driver:
         appear, None waits for ever. ``metrics`` is told of each call. ``on_lost`` is told when
         the connection ends by itself, at once and even while idle; with ``reconnect`` later
         calls connect anew, otherwise they fail. ``needs_node`` asks the node service for its
-        capabilities too. ``log_limit`` cuts messages in the call log to so many bytes.
+        capabilities too; without ``needs_controller`` it alone is asked, as the kubelet does: a
+        node's process may announce a controller that another process serves. ``log_limit`` cuts
+        messages in the call log to so many bytes.
         Raises DriverError, and ValueError for an address that is no unix socket.
         """
         log = log or logs.get("csi")
@@ -89,7 +92,9 @@ class Driver:
         try:
             await opened.connect(connect_timeout, report=log.warning)
             await _until_ready(opened, timeout, log)
-            info = await _interview(opened, timeout, needs_node=needs_node)
+            info = await _interview(
+                opened, timeout, needs_node=needs_node, needs_controller=needs_controller
+            )
         except codes.RpcError as error:
             await opened.close()
             raise DriverError(f"CSI driver at {address}: {error.message}") from error
@@ -138,7 +143,9 @@ async def _until_ready(opened: channel.Channel, timeout: float, log: logs.Logger
         await asyncio.sleep(next_probe - loop.time())
 
 
-async def _interview(opened: channel.Channel, timeout: float, *, needs_node: bool) -> DriverInfo:
+async def _interview(
+    opened: channel.Channel, timeout: float, *, needs_node: bool, needs_controller: bool
+) -> DriverInfo:
     """Ask a ready driver who it is and what it can do."""
     who = await _asked(
         "GetPluginInfo",
@@ -148,8 +155,8 @@ async def _interview(opened: channel.Channel, timeout: float, *, needs_node: boo
         text = "GetPluginInfo returned no name: configure one in the driver"
         raise codes.RpcError(codes.Code.INTERNAL, text)
     plugin, expansion = await _plugin(opened, timeout)
-    has_controller = PluginCapability.CONTROLLER_SERVICE in plugin
-    has_group = PluginCapability.GROUP_CONTROLLER_SERVICE in plugin
+    has_controller = needs_controller and PluginCapability.CONTROLLER_SERVICE in plugin
+    has_group = needs_controller and PluginCapability.GROUP_CONTROLLER_SERVICE in plugin
     return DriverInfo(
         name=who.name,
         version=who.vendor_version,

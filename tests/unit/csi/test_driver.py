@@ -65,6 +65,21 @@ async def test_a_driver_tells_who_it_is_and_what_it_can_do(
     await found.close()
 
 
+async def test_a_nodes_process_is_not_asked_for_the_controller_that_it_announces(
+    path: str, identity: drivers.Identity
+) -> None:
+    identity.services.append(drivers.PluginType.GROUP_CONTROLLER_SERVICE)
+    running = server.Server([identity, drivers.Node()], path)
+    await running.start()
+    found = await connected(path, needs_node=True, needs_controller=False)
+    assert found.info.node == {capabilities.NodeCapability.STAGE_UNSTAGE_VOLUME}
+    assert capabilities.PluginCapability.CONTROLLER_SERVICE in found.info.plugin
+    await found.close()
+    with pytest.raises(driver.DriverError, match="ControllerGetCapabilities"):
+        await connected(path, needs_node=True)
+    await running.stop()
+
+
 async def test_services_that_a_driver_lacks_are_not_asked(
     path: str, identity: drivers.Identity
 ) -> None:

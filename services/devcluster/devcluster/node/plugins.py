@@ -65,6 +65,7 @@ class Drivers:
                         on_lost=lambda _: self._lost(name),
                         connect_timeout=CONNECT_TIMEOUT,
                         needs_node=True,
+                        needs_controller=False,
                         log=self._log.bind(driver=name),
                     )
             except (DriverError, TimeoutError, ValueError) as error:
