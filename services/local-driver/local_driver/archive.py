@@ -17,6 +17,9 @@ from local_driver.volumes import Volume
 
 Pair = tuple[Snapshot, Volume]
 
+COPIES = 6
+"""Snapshots that are taken at a time; others wait. Each holds a thread."""
+
 
 class Archive:
     """All snapshots of this node, on the disk and in memory (``shelf``)."""
@@ -33,6 +36,7 @@ class Archive:
         self._backends = backends
         self._snapshots = snapshots
         self._groups = groups
+        self._copying = asyncio.Semaphore(COPIES)
         self._reached = reached
         self._log = logs.get("archive")
 
@@ -43,7 +47,8 @@ class Archive:
         """
         parent = self._backends[draft.backend].folder
         try:
-            (snapshot,) = await asyncio.to_thread(self._keep, [(draft, volume)], loose=loose)
+            async with self._copying:
+                (snapshot,) = await asyncio.to_thread(self._keep, [(draft, volume)], loose=loose)
             await self._snapshots.create(snapshot, metadata.nothing, [parent])
         except Exception:
             await asyncio.to_thread(self._clear_away, [draft])
@@ -56,7 +61,8 @@ class Archive:
         pairs = list(zip(draft.members, volumes, strict=True))
         parents = {self._backends[member.backend].folder for member in draft.members}
         try:
-            members = await asyncio.to_thread(self._keep, pairs, loose=False)
+            async with self._copying:
+                members = await asyncio.to_thread(self._keep, pairs, loose=False)
             group = dataclasses.replace(
                 draft, members=tuple(members), created=min(member.created for member in members)
             )

@@ -83,6 +83,7 @@ class Shelf:
             yield
         finally:
             self._pins[content_id] -= 1
+            self._pins += Counter()  # keeps what is pinned only
 
     def refuse_pinned(self, snapshot_id: str) -> None:
         """Raise RpcError FAILED_PRECONDITION while a snapshot is copied from."""

@@ -21,6 +21,9 @@ from local_driver.shelf import Shelf
 from local_driver.snapshots import is_snapshot_id
 from local_driver.volumes import Content, Volume, is_id
 
+COPIES = 6
+"""Copies of volumes at a time; others wait. Each holds a thread, and mounts need some too."""
+
 
 class Storage:
     """All volumes of this node. ``limit`` is the most bytes of them, None for the disk's."""
@@ -41,6 +44,7 @@ class Storage:
         self._sharing = _sharing(backends)
         self._store = store
         self._limit = limit
+        self._copying = asyncio.Semaphore(COPIES)
         self._reached = reached
         self._log = logs.get("storage")
 
@@ -78,7 +82,8 @@ class Storage:
         prepare: Callable[[], None] = functools.partial(backend.create, volume)
         try:
             if origin is not None:  # a copy may take long: not in the writer's thread
-                await asyncio.to_thread(_copy, backend, origin, volume)
+                async with self._copying:
+                    await asyncio.to_thread(_copy, backend, origin, volume)
                 prepare = metadata.nothing
             await self._store.create(volume, prepare, [backend.folder])
         except Exception:

@@ -29,17 +29,7 @@ class BtrfsBackend(directory.DirectoryBackend):
         if site.pool_size and mounts.containing(site.state).filesystem != "btrfs":
             pool.mount(site.state, self.folder, site.pool_size)
             self.folder.chmod(0o700)
-        filesystem = mounts.containing(self.folder).filesystem
-        if filesystem != "btrfs":
-            self.folder.rmdir()
-            raise UnavailableError(
-                f"{site.state} is on {filesystem}: put it on a btrfs, or have one made with "
-                "--btrfs-size"
-            )
-        try:
-            subvolumes.enable_quota(self.folder)
-        except OSError as error:
-            raise UnavailableError(f"quota of the btrfs at {self.folder}: {error}") from error
+        _require_counting(self.folder)
         self._reached = site.reached
         self.is_limiting = True
         self.copies_at_once = True
@@ -122,3 +112,22 @@ class BtrfsBackend(directory.DirectoryBackend):
     def adopt(self, volumes: Sequence[Volume]) -> Mapping[str, OSError]:
         """Set the limits again and miss what is not there."""
         return directory.adopted(volumes, self.resize)
+
+
+def _require_counting(folder: pathlib.Path) -> None:
+    """Have the btrfs at ``folder`` count what subvolumes refer to.
+
+    Raises UnavailableError, and takes away what was mounted for nothing.
+    """
+    filesystem = mounts.containing(folder).filesystem
+    if filesystem != "btrfs":
+        folder.rmdir()
+        raise UnavailableError(
+            f"{folder.parent} is on {filesystem}: put it on a btrfs, or have one made with "
+            "--btrfs-size"
+        )
+    try:
+        subvolumes.enable_quota(folder)
+    except OSError as error:
+        pool.unmount(folder)
+        raise UnavailableError(f"quota of the btrfs at {folder}: {error}") from error

@@ -183,11 +183,10 @@ class ImageBackend:
         """Mount the image's file system at ``path``."""
         with self._loop(volume, read_only=flags.is_read_only, autoclear=True) as loop:
             self._reached(steps.Step.LOOP_ATTACHED)
-            is_short = growing.is_short(volume.filesystem, self._path(volume.volume_id))
-            grows, is_online = (
-                is_short and not flags.is_read_only,
-                growing.is_online(volume.filesystem),
+            grows = not flags.is_read_only and growing.is_short(
+                volume.filesystem, self._path(volume.volume_id)
             )
+            is_online = growing.is_online(volume.filesystem)
             if grows and not is_online:
                 growing.grow_idle(loop.path)
             mounts.mount(loop.path, path, volume.filesystem, _told_apart(volume, flags))
