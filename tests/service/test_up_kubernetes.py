@@ -7,7 +7,7 @@ import pathlib
 import signal
 
 import pytest
-from devcluster.kubernetes import binaries
+from devcluster.kubernetes import binaries, loopdevices
 from support import building, kernelstate, leaks, processes, waiting
 
 pytestmark = [
@@ -27,6 +27,25 @@ def kubectl() -> pathlib.Path:
         return binaries.ready(binaries.EVERY, os.environ)["kubectl"]
     except binaries.MissingError as error:
         pytest.skip(str(error))
+
+
+KEEPER = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "keeper", "namespace": "bitts-examples"},
+    "spec": {
+        "containers": [
+            {
+                "name": "main",
+                "image": "busybox:1.37",
+                "command": ["sleep", "1000"],
+                "volumeDevices": [{"name": "raw", "devicePath": "/dev/raw"}],
+            }
+        ],
+        "volumes": [{"name": "raw", "persistentVolumeClaim": {"claimName": "raw"}}],
+    },
+}
+"""A pod that still has a raw device when the node goes: the kubelet holds it by a lock."""
 
 
 async def bitts(folder: pathlib.Path, *words: str) -> str:
@@ -53,12 +72,32 @@ async def test_the_examples_run_and_nothing_is_left(
         return len(phases) == 9 and set(phases.values()) == {"Succeeded"}
 
     await waiting.until(pods_ended, "all pods of the examples", timeout=90, interval=0.5)
+    keeper = short_dir / "keeper.json"
+    await asyncio.to_thread(keeper.write_text, json.dumps(KEEPER))
+    await processes.run([str(kubectl), config, "create", "-f", str(keeper)])
+    ready = ["wait", "--for=condition=Ready", "pod/keeper", "--timeout=60s"]
+    await processes.run([str(kubectl), config, NAMESPACE, *ready], timeout=80)
+    claim = ["get", "pvc", "raw", "-o", "jsonpath={.spec.volumeName}"]
+    volume = await processes.run([str(kubectl), config, NAMESPACE, *claim])
+    locks = {key(one) for one in await asyncio.to_thread(bound) if volume in one.path}
+    assert len(locks) == 1
     if how == "killed":
         for pid in leaks.marked_pids(processes.RUN) - others:
             kill(pid)
     assert (await bitts(folder, "down")).endswith("The stack is down and nothing runs.\n")
     assert not await asyncio.to_thread(folder.exists)
     await kernelstate.until_as(before)
+    assert not locks & {key(one) for one in await asyncio.to_thread(bound)}
+
+
+def bound() -> list[loopdevices.Device]:
+    """Return the loop devices that are bound. Blocking."""
+    return list(loopdevices.bound())
+
+
+def key(device: loopdevices.Device) -> tuple[int, str]:
+    """Return what stays the same of a device, and tells it from a later one."""
+    return device.number, device.given
 
 
 def kill(pid: int) -> None:
