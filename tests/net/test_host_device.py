@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support import cluster, cnidaemon, cnilinks, netns, processes, waiting
+from support import cluster, cnidaemon, cnilinks, cnisnapshot, netns, processes, waiting
 
 pytestmark = pytest.mark.root
 
@@ -81,6 +81,50 @@ def test_a_route_that_cannot_be_added_brings_the_device_back(
     assert held(daemon.host) == before
     assert list(netns.links(pod)) == ["lo"]
     assert daemon.addresses() == {}
+
+
+def test_a_device_may_bring_what_it_had(
+    daemon: cnidaemon.Daemon, namespaces: netns.Namespaces
+) -> None:
+    """Addresses, routes of all tables, and rules; beside the reference."""
+    theirs = cnilinks.reference(daemon.folder / "theirs", "host-device")
+    lines = (
+        "link set hd0 up", "link set hd1 up", "addr add 10.61.0.2/24 dev hd0",
+        "addr add fd61::2/64 dev hd0 nodad", "route add 192.0.2.0/24 via 10.61.0.1",
+        "route add 198.51.100.0/24 via 10.61.0.1 table 77 metric 5",
+        "route add 203.0.113.0/24 dev hd0 src 10.61.0.2", "route add fd62::/64 via fd61::1",
+        "rule add from 10.61.0.0/24 table 77 priority 900", "rule add from 10.61.0.2 table 78",
+        "rule add from 10.61.0.2 fwmark 7 table 76",
+    )  # fmt: skip
+    config = daemon.config("host-device", device="hd0", useInterfaceNetwork=True)
+    seen = []
+    for plugins, host in ((daemon.plugins, daemon.host), (theirs, namespaces.make("theirs"))):
+        pod = namespaces.make("pod")
+        cnilinks.prepare(host)
+        netns.run(host, "ip", "-batch", "-", text="\n".join(lines))
+        program = plugins / "host-device"
+        added = cnidaemon.execute(program, "ADD", config, host=host, pod=pod)
+        rules = netns.as_json(pod, "ip", "-j", "rule", "show")
+        told = cnisnapshot.outcome(added, pod)
+        told["document"]["routes"].sort(key=str)
+        seen.append({"told": told, "pod": cnisnapshot.pod(pod), "rules": rules})
+        assert cnidaemon.execute(program, "DEL", config, host=host, pod=pod).status == 0
+    assert cnisnapshot.differences(seen[0], seen[1]) == []
+    assert len(seen[0]["told"]["document"]["ips"]) == 2
+    assert [each["priority"] for each in seen[0]["rules"]] == [0, 900, 32766, 32767]
+    config["ipam"] = daemon.config("host-device", ipam="host-local")["ipam"]
+    pod = namespaces.make("pod")
+    netns.run(daemon.host, "ip", "-batch", "-", text="\n".join(lines[:8]))
+    added = daemon.call("ADD", config, pod=pod)
+    assert [each["address"] for each in added.document["ips"]] == [
+        "10.88.0.2/24", "10.61.0.2/24", "fd61::2/64",
+    ]  # fmt: skip
+    checked = {**config, "prevResult": added.document}
+    assert daemon.call("CHECK", checked, pod=pod).status == 0  # theirs looks in one table only
+    netns.run(pod, "ip", "route", "flush", "table", "77")
+    assert "Expected Route 198.51.100.0/24" in daemon.call("CHECK", checked, pod=pod).error
+    assert daemon.call("DEL", config, pod=pod).status == 0
+    assert len(netns.as_json(pod, "ip", "-j", "rule", "show")) == 3
 
 
 @pytest.fixture

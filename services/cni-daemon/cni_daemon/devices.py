@@ -60,3 +60,6 @@ class RemoveIdleVrf:
 
     name: str
     place: str = "pod"
+
+
+DeviceOperation = MakeTap | HandOver | HandBack | RemoveIdleVrf

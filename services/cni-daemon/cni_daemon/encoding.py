@@ -142,6 +142,12 @@ def describe(operation: op.Operation) -> str:  # noqa: C901 - a table
             return f"unable to enable route_localnet toward {address}"
         case op.RunDelegate(type=kind):
             return f"running plugin {kind}"
+        case _:
+            return _describe_device(operation)
+
+
+def _describe_device(operation: op.Operation) -> str:
+    match operation:
         case devices.MakeTap(name=name):
             return f"failed to create tap {name}"
         case devices.HandOver(name=name):

@@ -21,6 +21,7 @@ from bitts.net.sockets import Socket
 from bitts.net.wire import Message
 
 from cni_daemon import devices
+from cni_daemon.devices import DeviceOperation
 from cni_daemon.model import Place
 from cni_daemon.scene import Scene
 
@@ -32,10 +33,8 @@ _COMMAND_TIMEOUT = 20.0
 _ANY_FREE_NAME = "dev%d"
 _EXEC_CONTEXT = "/proc/thread-self/attr/exec"
 
-Operation = devices.MakeTap | devices.HandOver | devices.HandBack | devices.RemoveIdleVrf
 
-
-def act(operation: Operation, where: Scene) -> None:
+def act(operation: DeviceOperation, where: Scene) -> None:
     """Carry out one operation. Raises NetlinkError, NamespaceError, OSError."""
     match operation:
         case devices.MakeTap(place, tap, context, passing):

@@ -125,6 +125,8 @@ class Look:
     has_pod_rules: bool = False
     has_host_routes: bool = False
     has_host_links: bool = False
+    has_host_addresses: bool = False
+    has_host_rules: bool = False
     has_pod_links: bool = False
     elements: tuple[tuple[Container, bytes], ...] = ()
     host_disciplines: tuple[str, ...] = ()

@@ -2,11 +2,13 @@
 
 import contextlib
 import glob
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from bitts.net import addresses, links, nftables, routes, rules, sysctls, tc
 from bitts.net.addresses import Address
+from bitts.net.changes import SETTINGS, Changes
 from bitts.net.errors import NetlinkError
 from bitts.net.links import Link
 from bitts.net.nftables import Container, Element
@@ -19,29 +21,85 @@ from cni_daemon.model import Look, Observed, Place, View
 from cni_daemon.scene import Scene
 
 _FILE_SIZE = 1 << 20
+_REMEMBERED = 256
 
 
-def observe(look: Look, where: Scene, settled: frozenset[str]) -> Observed:
-    """Return what a plugin asked to see. Blocks. Raises NetlinkError, NamespaceError, OSError."""
-    host = View()
-    if look.host or look.host_settings or look.has_host_links:
-        channel = where.route(Place.HOST)
-        seen = _links(channel, look.host)
-        if look.has_host_links:
-            seen = {**_every_link(channel), **seen}
-        host = View(seen, _addresses(channel, seen, look.host), _settings(look.host_settings))
-        wanted = [seen[name].index for name in look.host_disciplines if name in seen]
-        if wanted:
-            host = replace(host, disciplines=_disciplines(channel, wanted))
-        if look.has_host_routes:
-            host = replace(host, routes=_routes(channel))
-    pod = None
-    if where.has_pod:
-        pod = _pod(look, where)
+class Memory:
+    """What was seen of the host, for as long as the kernel announces no change of it.
+
+    It holds what the pods of a network share: a bridge with its addresses, and forwarding.
+    """
+
+    def __init__(self, below: int) -> None:
+        self._below = below
+        self._changes = Changes(below)
+        self._mutex = threading.Lock()
+        self._views: dict[Look, View] = {}
+        self._generation = 0
+
+    def close(self) -> None:
+        """Listen for no more changes."""
+        self._changes.close()
+
+    def host(self, look: Look, where: Scene) -> View:
+        """Return what a plugin asked to see of the host, looking only if it must. Blocks."""
+        with self._mutex:
+            if self._changes.happened():
+                self._views.clear()
+                self._generation += 1
+            generation, known = self._generation, self._views.get(look)
+        if known is not None:
+            return known
+        found = _host(look, where)
+        if self._is_lasting(look, found):
+            with self._mutex:  # unless somebody has heard of a change while we looked
+                if generation == self._generation and len(self._views) < _REMEMBERED:
+                    self._views[look] = found
+        return found
+
+    def _is_lasting(self, look: Look, found: View) -> bool:
+        """Say whether every change of what was seen will be announced."""
+        return (
+            look == Look(host=look.host, host_settings=look.host_settings)
+            and SETTINGS.issuperset(look.host_settings)
+            and found.links.keys() == set(look.host)
+            and all(link.index < self._below for link in found.links.values())
+        )
+
+
+def observe(
+    look: Look, where: Scene, settled: frozenset[str], memory: Memory | None = None
+) -> Observed:
+    """Return what a plugin asked to see. Blocks. Raises NetlinkError, NamespaceError, OSError.
+
+    With a ``memory`` the host is only looked at where that is needed.
+    """
+    host = _host(look, where) if memory is None else memory.host(look, where)
+    pod = _pod(look, where) if where.has_pod else None
     found = Observed(host, pod, settled, _elements(look.elements), _files(look.files))
     if look.paths:
         found = replace(found, paths={each: tuple(sorted(glob.glob(each))) for each in look.paths})
     return found
+
+
+def _host(look: Look, where: Scene) -> View:
+    if not (look.host or look.host_settings or look.has_host_links):
+        return View()
+    channel = where.route(Place.HOST)
+    seen = _links(channel, look.host)
+    if look.has_host_links:
+        seen = {**_every_link(channel), **seen}
+    host = View(seen, _addresses(channel, seen, look.host), _settings(look.host_settings))
+    wanted = [seen[name].index for name in look.host_disciplines if name in seen]
+    if wanted:
+        host = replace(host, disciplines=_disciplines(channel, wanted))
+    if look.has_host_addresses:
+        host = replace(host, addresses=_every_address(channel, seen))
+    if look.has_host_routes:
+        host = replace(host, routes=_routes(channel))
+    if look.has_host_rules:
+        host = replace(host, rules=_rules(channel))
+    return host
 
 
 def _files(wanted: Iterable[str]) -> dict[str, str]:
@@ -128,6 +186,14 @@ def _addresses(
             )
             found[name] = tuple(each for each in decoded if each is not None)
     return found
+
+
+def _every_address(channel: Socket, seen: Mapping[str, Link]) -> dict[str, tuple[Address, ...]]:
+    decoded = [addresses.decode(each) for each in channel.dump(addresses.of_link())]
+    return {
+        name: tuple(each for each in decoded if each is not None and each.index == link.index)
+        for name, link in seen.items()
+    }
 
 
 def _settings(keys: Iterable[str]) -> dict[str, str]:

@@ -10,12 +10,13 @@ from bitts.net import addresses, links, routes, taps
 from bitts.net.addresses import Address
 from bitts.net.links import Change, Link
 from bitts.net.routes import Route
+from bitts.net.rules import Rule
 from cni_daemon import operations as op
 from cni_daemon.devices import HandBack, HandOver, MakeTap, RemoveIdleVrf
 from cni_daemon.model import Observed, Place, Plan, View
 from cni_daemon.plugins import dummy, host_device, ipvlan, tap, vlan, vrf
 from cni_daemon.plugins.interface import AnyPlugin
-from cni_daemon.routing import ReplaceRoute
+from cni_daemon.routing import AddRule, RemoveRule, ReplaceRoute
 from support import cnicalls
 
 UP = Link(7, "up0", "veth", "02:00:00:00:00:77", 1450)
@@ -111,7 +112,6 @@ REFUSED: list[tuple[AnyPlugin, Mapping[str, Any], str]] = [
     (host_device.PLUGIN, {"kernelpath": "/sys/devices/../bus"}, "must be absolute and begin"),
     (host_device.PLUGIN, {"pciBusID": "../../x"}, "names no device"),
     (host_device.PLUGIN, {"runtimeConfig": {"deviceID": ".."}}, "names no device"),
-    (host_device.PLUGIN, {"device": "ens3", "useInterfaceNetwork": True}, "is not served"),
 ]
 
 
@@ -188,30 +188,30 @@ OWN, DRIVER, NET, VIRTIO = (
 AUXILIARY = f"/sys/bus/auxiliary/devices/{PCI}"
 
 
-def bus(driver: str = "e1000", **found: tuple[str, ...]) -> Observed:
+def bus(driver: str = "e1000", found: Mapping[str, tuple[str, ...]] | None = None) -> Observed:
     paths = {
         OWN: (OWN,), NET: (f"{OWN}/net/ens3",), VIRTIO: (),
         DRIVER: (f"/sys/bus/pci/drivers/{driver}/{PCI}",) if driver else (),
         AUXILIARY: (), f"{AUXILIARY}/net/*": (),
     }  # fmt: skip
-    return Observed(host=HOST, pod=View(), paths=paths | found)
+    return Observed(host=HOST, pod=View(), paths={**paths, **(found or {})})
 
 
 @pytest.mark.parametrize(
     ("keys", "seen"),
     [
         ({"pciBusID": PCI}, bus()),
-        ({"pciBusID": PCI}, bus(**{NET: (), VIRTIO: (f"{OWN}/virtio2/net/ens3",)})),
+        ({"pciBusID": PCI}, bus(found={NET: (), VIRTIO: (f"{OWN}/virtio2/net/ens3",)})),
         ({"runtimeConfig": {"deviceID": PCI}}, bus()),
         (
             {"runtimeConfig": {"deviceID": PCI}},
-            bus("", **{
+            bus("", {
                 OWN: (), AUXILIARY: (AUXILIARY,), f"{AUXILIARY}/net/*": (f"{AUXILIARY}/net/ens3",),
             }),
         ),
         (
             {"kernelpath": "/sys/devices/pci[0]/x/"},
-            bus(**{"/sys/devices/pci[[]0]/x/net/*": ("/sys/devices/pci[0]/x/net/ens3",)}),
+            bus(found={"/sys/devices/pci[[]0]/x/net/*": ("/sys/devices/pci[0]/x/net/ens3",)}),
         ),
     ],
     ids=["pci", "virtio", "runtime's pci", "runtime's auxiliary", "kernel path"],
@@ -226,9 +226,9 @@ def test_a_device_without_driver_or_links_is_refused() -> None:
     with pytest.raises(CniError, match="error with host device"):
         planned(host_device.PLUGIN, {"pciBusID": PCI}, bus(""))
     with pytest.raises(CniError, match=f"failed to find network device under pci device {PCI}"):
-        planned(host_device.PLUGIN, {"pciBusID": PCI}, bus(**{NET: ()}))
+        planned(host_device.PLUGIN, {"pciBusID": PCI}, bus(found={NET: ()}))
     with pytest.raises(CniError, match=f"DeviceID {PCI} not found or unsupported"):
-        planned(host_device.PLUGIN, {"runtimeConfig": {"deviceID": PCI}}, bus(**{OWN: ()}))
+        planned(host_device.PLUGIN, {"runtimeConfig": {"deviceID": PCI}}, bus(found={OWN: ()}))
 
 
 @pytest.mark.parametrize("driver", ["vfio-pci", "uio_pci_generic", "igb_uio"])
@@ -237,6 +237,45 @@ def test_a_device_of_a_program_in_user_space_is_not_touched(driver: str) -> None
     assert plan.steps == ()
     assert plan.result.interfaces[0].mac == ""
     assert len(plan.result.ips) == 1
+
+
+def has(*found: Rule) -> Observed:
+    """Return a node whose ens3 has addresses and routes of all kinds, and rules."""
+    own, gateway = ipaddress.ip_interface("10.1.0.2/24"), ipaddress.ip_address("10.1.0.1")
+    given = [
+        Address(8, own), Address(8, ipaddress.ip_interface("fe80::1/64"), routes.LINK),
+        Address(8, ipaddress.ip_interface("fd01::2/64"), flags=addresses.PERMANENT),
+        Address(8, ipaddress.ip_interface("fd02::2/64")),  # from an advertisement
+    ]  # fmt: skip
+    known = [
+        Route(ipaddress.ip_network("0.0.0.0/0"), gateway, 8),
+        Route(ipaddress.ip_network("192.0.2.0/24"), None, 8, table=9, scope=routes.LINK),
+        Route(own.network, None, 8, scope=routes.LINK, protocol=2),
+        Route(ipaddress.ip_network("fe80::/64"), None, 8),
+        Route(ipaddress.ip_network("::/0"), ipaddress.ip_address("fe80::9"), 8, protocol=9),
+        Route(ipaddress.ip_network("198.51.100.0/24"), None, 7),
+    ]
+    host = View(HOST.links, {"ens3": tuple(given)}, routes=tuple(known), rules=found)
+    return Observed(host=host, pod=View())
+
+
+def test_a_device_brings_its_addresses_routes_and_rules() -> None:
+    network = ipaddress.ip_address("10.1.0.0")
+    wanted = Rule(4, 9, network, 16, priority=77)
+    others = [
+        Rule(4, 9, network, 16, is_narrow=True), Rule(4, 8, network, 16), Rule(4, 9),
+        Rule(4, 9, ipaddress.ip_address("10.2.0.1")),
+    ]  # fmt: skip
+    keys = {"device": "ens3", "useInterfaceNetwork": True}
+    plan = planned(host_device.PLUGIN, keys, has(wanted, *others))
+    assert [str(each.address) for each in plan.result.ips] == ["10.1.0.2/24", "fd01::2/64"]
+    told = [(str(each.destination), each.table, each.scope) for each in plan.result.routes]
+    assert told == [("192.0.2.0/24", 9, routes.LINK), ("0.0.0.0/0", routes.MAIN, None)]
+    index = plan.planned[Place.POD][0].index
+    added = [each.route for each in done(plan) if isinstance(each, op.AddRoute)]
+    assert [each.index for each in added] == [index, index]
+    assert [each.rule for each in done(plan) if isinstance(each, AddRule)] == [wanted]
+    assert undone(plan)[0] == RemoveRule(Place.POD, wanted)
 
 
 def of_vrf(*tables: int, master: int = 0) -> Observed:

@@ -40,6 +40,11 @@ def up(place: Place, index: int) -> Step:
     return Step(ChangeLink(place, Change(flags=links.UP), index))
 
 
+def settled(place: Place, index: int) -> Step:
+    """Return the step that waits until IPv6 addresses of a link may be used."""
+    return Step(AwaitAddresses(place, index))
+
+
 def configure(
     result: Result, position: int, link: int, ifname: str, *, skips_dad: bool = True
 ) -> tuple[Step, ...]:
@@ -54,7 +59,7 @@ def configure(
     steps += [Step(AddAddress(Place.POD, link, ip.address, skips_dad)) for ip in own]
     steps.append(up(Place.POD, link))
     if not skips_dad and any(ip.address.version == 6 and ip.gateway for ip in own):
-        steps.append(Step(AwaitAddresses(Place.POD, link)))
+        steps.append(settled(Place.POD, link))
     steps += [Step(AddRoute(Place.POD, route)) for route in _routes(result.routes, own, link)]
     return tuple(steps)
 

@@ -57,9 +57,9 @@ def addresses(view: View, ifname: str, wanted: Iterable[Ip]) -> None:
             raise fail(f"Failed to find route for {network} on interface {ifname}")
 
 
-def all_routes(view: View, wanted: Iterable[results.Route]) -> None:
-    """Find every route of a result in the main table; of defaults only that there is one."""
-    present = [each for each in view.routes if each.table == routes.MAIN]
+def all_routes(view: View, wanted: Iterable[results.Route], *, table: int = routes.MAIN) -> None:
+    """Find every route of a result in one table; of defaults only that there is one."""
+    present = [each for each in view.routes if each.table == table]
     for route in wanted:
         network = route.destination.network
         matching = [each for each in present if each.destination == network]

@@ -8,19 +8,19 @@ that a program in user space drives (DPDK) is not touched: only its addresses ar
 import posixpath
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bitts.cni import results
 from bitts.cni.config import PluginConfig
 from bitts.cni.errors import CniError, Code
 from bitts.cni.results import Dns, Interface, Result
-from bitts.net import links
+from bitts.net import links, routes
 from bitts.net.links import Link
 
 from cni_daemon.devices import HandBack, HandOver
 from cni_daemon.model import Call, Look, Observed, Place, Plan, Step
 from cni_daemon.operations import Operation
-from cni_daemon.plugins import addressing, checking, sublinks
+from cni_daemon.plugins import addressing, captured, checking, sublinks
 from cni_daemon.plugins.interface import Plugin
 
 _PCI = "/sys/bus/pci/devices"
@@ -40,6 +40,7 @@ class Options:
     kernel_path: str = ""
     pci: str = ""
     assigned: str = ""
+    takes_network: bool = False
     ipam: str = ""
     dns: Dns = results.NO_DNS
 
@@ -54,16 +55,12 @@ def parse(config: PluginConfig, call: Call) -> Options:
         kernel_path=fields.text("kernelpath"),
         pci=assigned or fields.text("pciBusID"),
         assigned=assigned,
+        takes_network=fields.boolean("useInterfaceNetwork"),
         ipam=config.ipam_type,
         dns=results.decode_dns(fields.nested("dns")),
     )
     if not (options.device or options.mac or options.kernel_path or options.pci):
         raise CniError(Code.INTERNAL, _HOW)
-    if fields.boolean("useInterfaceNetwork"):
-        raise CniError(
-            Code.UNSUPPORTED_FIELD,
-            "useInterfaceNetwork is not served: name the addresses and routes in ipam",
-        )
     _check_paths(options)
     return options
 
@@ -109,6 +106,11 @@ def looks(options: Options, call: Call) -> Look:
         paths += (_kernel_pattern(options),)
     if call.command == "CHECK":
         return Look(pod=(call.ifname,), has_pod_routes=True, paths=paths)
+    if options.takes_network:
+        return Look(
+            has_host_links=True, has_host_addresses=True, has_host_routes=True,
+            has_host_rules=True, pod=(call.ifname,), paths=paths,
+        )  # fmt: skip
     if options.device:
         return Look(host=(options.device,), pod=(call.ifname,), paths=paths)
     return Look(has_host_links=True, pod=(call.ifname,), paths=paths)
@@ -185,6 +187,10 @@ def _unfound(why: str) -> CniError:
 def plan(options: Options, call: Call, observed: Observed) -> Plan:
     """Plan the move, and what the device gets."""
     if _is_driven_elsewhere(options, observed):
+        if options.takes_network:
+            raise CniError(
+                Code.INTERNAL, "useInterfaceNetwork is not supported for dpdk-bound devices"
+            )
         return Plan((), _result(options, call, ""))
     device, ifname = _device(options, observed), call.ifname
     if observed.pod is not None and ifname in observed.pod.links:
@@ -195,30 +201,38 @@ def plan(options: Options, call: Call, observed: Observed) -> Plan:
         )
     index = call.draws.index()
     result = _result(options, call, device.mac)
+    had = captured.capture(device, observed.host) if options.takes_network else captured.NOTHING
     steps = [
         Step(
             HandOver(device.name, device.index, ifname, index),
             HandBack(ifname, device.name, device.index, device.alias),
         ),
         addressing.up(Place.POD, index),
+        *captured.steps(had, index, ifname),
     ]
     if options.ipam:
         steps += addressing.configure(result, 0, index, ifname, skips_dad=False)
     planned = sublinks.planned(call, device.kind, index, device.mac, device.mtu)
-    return Plan(tuple(steps), result, planned=planned)
+    return Plan(tuple(steps), captured.told(result, had), planned=planned)
 
 
 def _result(options: Options, call: Call, mac: str) -> Result:
     if options.ipam:
-        return sublinks.result(call, mac, options.dns, is_addressed=True)
+        return sublinks.result(call, mac, options.dns, is_addressed=not options.takes_network)
     return Result(interfaces=(Interface(call.ifname, mac, call.netns),))
 
 
 def check(options: Options, call: Call, observed: Observed) -> None:
     """Compare the device, its addresses and routes with the result."""
-    checking.previous(call)
-    if not _is_driven_elsewhere(options, observed):
-        sublinks.check(call, observed, "")
+    previous = checking.previous(call)
+    if _is_driven_elsewhere(options, observed):
+        return
+    if options.takes_network:  # routes may be in any table, where the reference looks in one
+        pod = checking.pod(observed, call)
+        for route in previous.routes:
+            checking.all_routes(pod, (route,), table=route.table or routes.MAIN)
+        call = replace(call, previous=replace(previous, routes=()))
+    sublinks.check(call, observed, "")
 
 
 def remove(_options: Options, call: Call, _observed: Observed) -> tuple[Operation, ...]:
