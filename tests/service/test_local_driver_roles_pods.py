@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from bitts.rpc import tls
 from support import cluster as clusters
-from support import manifests, nodeside, pki, waiting, workloads
+from support import fleet, manifests, nodeside, pki, waiting, workloads
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
@@ -38,12 +37,20 @@ class Site:
             host = await self._address(node)
             address = f"{host}:{nodeside.free_port()}"
             addresses.append(f"{node.name}={address}")
+            words = ["--role=node", f"--listen={address}", *fleet.tls_flags(files)]
             self.drivers[node.name] = await self.cluster.start_driver(
-                node=node, role="node", listen=address, backends="image", **tls_options(files)
+                *words, node=node, backends="image"
             )
         files = await asyncio.to_thread(authority.issue, f"controller.{name}")
+        words = [f"--nodes={','.join(addresses)}", *fleet.tls_flags(files)]
+        # On a node, as its pod would be: a full Kubernetes has a network of its own.
         controller = await self.cluster.start_driver(
-            role="controller", nodes=",".join(addresses), **tls_options(files)
+            "--role=controller",
+            *words,
+            node=self.nodes[0],
+            name="controller",
+            driver_name=name,
+            registration_dir="",
         )
         await self.cluster.start_provisioner(controller)
         driver = manifests.csi_driver(name, attachRequired=False)
@@ -135,11 +142,6 @@ class Site:
             return sum(counts) == 0
 
         await waiting.until(is_empty, "no volume left on any node", 40.0)
-
-
-def tls_options(files: tls.Files) -> dict[str, object]:
-    """Return certificates as flags of ``start_driver``."""
-    return {"tls_cert": files.certificate, "tls_key": files.key, "tls_ca": files.authority}
 
 
 @pytest.fixture
