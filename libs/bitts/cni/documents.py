@@ -80,10 +80,11 @@ class Fields:
     raises DocumentError for a value of the wrong type.
     """
 
-    __slots__ = ("_folded", "_path")
+    __slots__ = ("_folded", "_nested", "_path")
 
     def __init__(self, document: object, path: str = "") -> None:
         self._path = path
+        self._nested: dict[str, Fields] = {}
         source = {} if document is None else as_object(document, path or "document")
         self._folded = {fold(key): (key, value) for key, value in source.items()}
 
@@ -138,7 +139,10 @@ class Fields:
 
     def nested(self, name: str) -> "Fields":
         """Read an object; a missing one has no fields."""
-        return Fields(self.raw(name), self._at(name))
+        found = self._nested.get(name)
+        if found is None:
+            found = self._nested[name] = Fields(self.raw(name), self._at(name))
+        return found
 
     def objects(self, name: str) -> tuple["Fields", ...]:
         """Read an array of objects."""

@@ -17,7 +17,7 @@ TYPE, FAMILY, INDEX = 4, 16, 20
 _ATTACH = 26
 _INSTRUCTION = struct.Struct("=HBBI")
 _LOAD = {1: 0x30, 2: 0x28, 4: 0x20}
-_EQUAL, _AT_LEAST, _RETURN = 0x15, 0x35, 0x06
+_EQUAL, _ANY_BIT, _RETURN = 0x15, 0x45, 0x06
 _ALL = 0xFFFFFFFF
 
 Instruction = tuple[int, int, int, int]
@@ -30,13 +30,22 @@ def load(offset: int, size: int) -> Instruction:
 
 def equal(number: int, size: int, *, then: int = 0, otherwise: int = 0) -> Instruction:
     """Compare with what was loaded, and skip so many instructions."""
-    loaded = int.from_bytes(number.to_bytes(size, sys.byteorder), "big")
-    return _EQUAL, then, otherwise, loaded
+    return _EQUAL, then, otherwise, _as_loaded(number, size)
+
+
+def any_bit(mask: int, size: int, *, then: int = 0, otherwise: int = 0) -> Instruction:
+    """Ask whether any of these bits is set in what was loaded, and skip as ``equal`` does."""
+    return _ANY_BIT, then, otherwise, _as_loaded(mask, size)
 
 
 def verdict(*, passes: bool) -> Instruction:
     """End, and let the message through or not."""
     return _RETURN, 0, 0, _ALL if passes else 0
+
+
+def _as_loaded(number: int, size: int) -> int:
+    """Return a number in the machine's order as it is loaded, which is the network's."""
+    return int.from_bytes(number.to_bytes(size, sys.byteorder), "big")
 
 
 def attach(listening: socket.socket, program: Sequence[Instruction]) -> None:

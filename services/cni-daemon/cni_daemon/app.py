@@ -36,9 +36,8 @@ GRACE = 10.0
 _SWITCH_INTERVAL = 0.001
 """Seconds until a thread that computes lets the event loop go on."""
 
-_FIRST_INDEX = 1 << 20
 _INDEX_ROOM = 1 << 30
-"""Link indexes are ours from the first on; a random start avoids those of an earlier life."""
+"""Our link indexes start at random, which avoids those of an earlier life."""
 
 
 def run(options: Options) -> int:
@@ -119,6 +118,7 @@ async def _parts(
     stack.push_async_callback(asyncio.to_thread, executor.close)
     leasing = Leasing(asyncio.get_running_loop(), options.dhcp_timeout)
     attacher = Attacher(journal, executor, stores, _indexes(), options.reached, leasing)
+    stack.callback(attacher.close)
     keeper = Keeper(journal, executor, options.reached)
     record = ledger.Ledger()
     engine = Engine(attacher, record)
@@ -169,4 +169,4 @@ async def _faces(
 
 
 def _indexes() -> Iterator[int]:
-    return itertools.count(_FIRST_INDEX + secrets.randbelow(_INDEX_ROOM))
+    return itertools.count(names.FIRST_INDEX + secrets.randbelow(_INDEX_ROOM))

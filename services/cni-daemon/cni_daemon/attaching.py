@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from bitts.cni import conversion, results
 from bitts.cni.conversion import ConversionError
@@ -31,7 +32,8 @@ from cni_daemon.ipam import asking, dhcp, registry
 from cni_daemon.ipam.asking import Asking
 from cni_daemon.ipam.stores import Stores
 from cni_daemon.journal import Journal
-from cni_daemon.model import Draws, Observed, Place, Step
+from cni_daemon.model import Draws, Look, Observed, Place, Step
+from cni_daemon.names import FIRST_INDEX
 from cni_daemon.operations import Operation
 from cni_daemon.records import Entry, Phase
 from cni_daemon.requests import Request
@@ -79,7 +81,12 @@ class Attacher:
         self._leasing = leasing
         self._draws = Draws(random.SystemRandom(), indexes)
         self._foundations = threading.Lock()
+        self._memory = observing.Memory(FIRST_INDEX)
         self._log = logs.get("attaching")
+
+    def close(self) -> None:
+        """Listen no longer to what changes on the host."""
+        self._memory.close()
 
     def attach(self, request: Request) -> Mapping[str, object]:
         """Carry out an ADD and return the result's document.
@@ -219,9 +226,9 @@ class Attacher:
         self, stage: Stage, where: Scene, draft: _Draft, wanted: Sift = _everything
     ) -> Observed:
         """Look at the machine, having laid what attachments share, as far as it is ``wanted``."""
-        look = stage.plugin.looks(stage.options, stage.call)
+        look = _unplanned(stage.plugin.looks(stage.options, stage.call), draft.planned)
         for attempt in range(4):
-            observed = observing.observe(look, where, self._executor.settled)
+            observed = observing.observe(look, where, self._executor.settled, self._memory)
             observed = observed.with_planned(draft.planned)
             if not wanted(stage.plugin.foundation(stage.options, stage.call, observed)):
                 return observed
@@ -299,6 +306,19 @@ class Attacher:
             for stage in chain.stages(request, self._draws)
             if stage.ipam
         ]
+
+
+def _unplanned(look: Look, planned: Mapping[Place, tuple[Link, ...]]) -> Look:
+    """Do not look for links that will only be made by the plan."""
+    if not planned:
+        return look
+    names = {place: {each.name for each in found} for place, found in planned.items()}
+    host, pod = names.get(Place.HOST, set()), names.get(Place.POD, set())
+    return replace(
+        look,
+        host=tuple(each for each in look.host if each not in host),
+        pod=tuple(each for each in look.pod if each not in pod),
+    )
 
 
 def _await_carriers(indexes: Iterable[int]) -> None:

@@ -8,6 +8,9 @@ TABLE = "bitts_cni"
 ALIAS = "bitts-cni "
 """How aliases of our host links begin; the rest says whose they are. Only such are swept."""
 
+FIRST_INDEX = 1 << 20
+"""Host links that we make have indexes from this on; the kernel itself counts from 1."""
+
 HAIRPIN_MARK = 13
 """The bit of packet marks that says: a published port was asked for (the reference's default)."""
 

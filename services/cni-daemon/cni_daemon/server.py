@@ -24,7 +24,7 @@ from cni_daemon import protocol
 from cni_daemon.answering import Answerer
 from cni_daemon.protocol import FrameError
 
-THREADS = 64
+THREADS = 32
 """Requests at a time; more wait in the socket's queue."""
 
 RECEIVE_TIMEOUT = 10.0

@@ -193,7 +193,8 @@ def _give_back(store: Store, ips: list[Ip]) -> None:
 
 def _ip(found: Candidate) -> Ip:
     length = found.range.subnet.prefixlen
-    address = ipaddress.ip_interface((found.address, length))
+    kind = ipaddress.IPv4Interface if found.address.version == 4 else ipaddress.IPv6Interface
+    address = kind((int(found.address), length))  # from numbers: no text is read
     return Ip(address, found.range.gateway)
 
 
