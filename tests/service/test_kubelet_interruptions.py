@@ -7,7 +7,7 @@ from support import waiting
 from support.kubeletside import DRIVER
 from support.workloads import FOLDER, LATE, SAY, STAY, Work
 
-pytestmark = [pytest.mark.root, pytest.mark.slow]
+pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(240)]
 
 
 async def busy(work: Work, *names: str) -> None:

@@ -7,7 +7,7 @@ from support import processes
 from support.kubeletside import DRIVER, PROBE, REGISTRAR
 from support.workloads import Work
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.timeout(240)]
 
 
 async def test_a_registered_driver_is_on_the_node_s_objects(work: Work) -> None:
@@ -66,6 +66,23 @@ async def test_a_restarted_kubelet_registers_the_driver_again(work: Work) -> Non
     await plugin.registered_again(times + 1)
     await work.registered()
     assert await plugin.ask(REGISTRAR, "/readyz") == (200, "ok")
+
+
+async def test_a_refusal_is_tried_again_until_its_cause_is_gone(work: Work) -> None:
+    plugin = work.plugin
+    await plugin.daemons[REGISTRAR].process.stop()
+    await work.registered(there=False)
+    await work.label("elsewhere")
+    try:
+        await plugin.start_registrar()
+        process = plugin.daemons[REGISTRAR].process
+        assert "elsewhere" in await process.wait_for_output("The kubelet refused the driver")
+        assert "refused" in await plugin.answers(REGISTRAR, "/readyz", 503)
+        await work.registered(there=False)
+    finally:
+        await work.label(plugin.node)
+    await work.registered()
+    await plugin.answers(REGISTRAR, "/readyz", 200)
 
 
 async def test_a_frozen_driver_fails_its_probe_until_it_goes_on(work: Work) -> None:

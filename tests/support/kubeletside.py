@@ -209,7 +209,6 @@ class Plugin:
         flags = {
             "csi_address": self.place.socket,
             "kubeconfig": self.server.access.kubeconfig,
-            "feature_gates": "Topology=true",
             "extra_create_metadata": True,
             "retry_interval_start": "100ms",
         }

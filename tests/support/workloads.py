@@ -100,6 +100,12 @@ class Work:
         )
         return entries(found)[0] if there else {}
 
+    async def label(self, value: str) -> None:
+        """Set the node's label by which the driver tells where its volumes are."""
+        body = {"metadata": {"labels": {f"topology.{self.plugin.name}/node": value}}}
+        merge, path = "application/merge-patch+json", f"/api/v1/nodes/{self.plugin.node}"
+        await self.cluster.request("PATCH", path, body, content_type=merge)
+
     def claim_spec(self, kind: str, **spec: Any) -> Obj:
         """Return the specification of a claim."""
         return {
