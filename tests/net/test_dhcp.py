@@ -75,6 +75,12 @@ def test_a_lease_is_had_renewed_kept_through_a_crash_and_given_back(
     node.start()
     waiting.until_blocking(lambda: server.count("DHCPACK") > renewed, "renewal by the next daemon")
     assert server.count("DHCPDISCOVER") == 1
+    server.stop()
+    server.forget()  # it comes back without its leases
+    server.start()
+    waiting.until_blocking(lambda: server.leases != [], "the lease in the new server's book")
+    assert server.leases == [given["address"].split("/")[0]]
+    assert addresses(pod) == [given["address"]]
     checked = {**config(node), "prevResult": outcome.document}
     assert node.call("CHECK", checked, pod=pod).status == 0
     assert node.call("DEL", config(node), pod=pod).status == 0

@@ -5,7 +5,6 @@ nobody has its result.
 """
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable
 
@@ -33,7 +32,6 @@ class Answerer:
     def __init__(self, engine: Engine, tally: Tally) -> None:
         self._engine = engine
         self._tally = tally
-        self._counting = threading.Lock()
         self._log = logs.get("answering")
 
     def answer(self, data: bytes, is_heard: Callable[[], bool]) -> bytes:
@@ -44,8 +42,7 @@ class Answerer:
         started = time.perf_counter()
         version = plugin = command = ""
         code = 0
-        with self._counting:
-            self._tally.in_flight += 1
+        self._tally.started()
         try:
             frame = protocol.decode(data)
             plugin, command = frame.plugin, frame.environment.get("CNI_COMMAND", "")
@@ -60,9 +57,7 @@ class Answerer:
             code = int(failure.code)
             return protocol.answer(1, errors.encode(failure, version))
         finally:
-            with self._counting:
-                self._tally.in_flight -= 1
-                self._tally.operation(plugin, command, code, time.perf_counter() - started)
+            self._tally.ended(plugin, command, code, time.perf_counter() - started)
         if request.invocation.command is Command.ADD and not is_heard():
             self._take_back(request)
         return protocol.answer(0, output)
@@ -83,19 +78,15 @@ class Answerer:
             case Command.CHECK:
                 self._engine.check(request)
             case Command.GC:
-                self._event(Event.COLLECTED, self._engine.collect(request))
+                self._tally.event(Event.COLLECTED, self._engine.collect(request))
             case Command.STATUS:
                 self._engine.status(request)
             case Command.VERSION:
                 raise CniError(Code.INTERNAL, "VERSION has no configuration")
         return ""
 
-    def _event(self, event: Event, count: int = 1) -> None:
-        with self._counting:
-            self._tally.event(event, count)
-
     def _take_back(self, request: Request) -> None:
-        self._event(Event.UNDONE)
+        self._tally.event(Event.UNDONE)
         self._log.warning("Undoing an ADD, its caller has gone", attachment=str(chain.key(request)))
         try:
             self._engine.remove(request)

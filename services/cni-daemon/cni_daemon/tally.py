@@ -5,6 +5,7 @@ command that is none of ours is counted as ``other``, whatever a caller sends.
 """
 
 import enum
+import threading
 from bisect import bisect_left
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -67,20 +68,28 @@ class Kind:
 
 
 class Tally:
-    """All counts of one process. Used on the event loop only."""
+    """All counts of one process. Thread-safe."""
 
     def __init__(self, plugins: Collection[str] = ()) -> None:
         self.in_flight = 0
+        self._mutex = threading.Lock()
         self._plugins = frozenset(plugins)
         self._operations: dict[tuple[str, str, int], Times] = {}
         self._events = dict.fromkeys(Event, 0)
 
-    def operation(self, plugin: str, command: str, code: int, seconds: float) -> None:
-        """Count one answered request."""
-        times = self._operations.get((plugin, command, code))
-        if times is None:
-            times = self._new(plugin, command, code)
-        times.observe(seconds)
+    def started(self) -> None:
+        """Count a request that has come."""
+        with self._mutex:
+            self.in_flight += 1
+
+    def ended(self, plugin: str, command: str, code: int, seconds: float) -> None:
+        """Count its answer."""
+        with self._mutex:
+            self.in_flight -= 1
+            times = self._operations.get((plugin, command, code))
+            if times is None:
+                times = self._new(plugin, command, code)
+            times.observe(seconds)
 
     def _new(self, plugin: str, command: str, code: int) -> Times:
         known = plugin if plugin in self._plugins else OTHER
@@ -90,12 +99,14 @@ class Tally:
 
     def event(self, event: Event, count: int = 1) -> None:
         """Count something that happened by itself."""
-        self._events[event] += count
+        with self._mutex:
+            self._events[event] += count
 
     @property
     def operations(self) -> Mapping[Kind, Times]:
         """Every kind of operation that was seen."""
-        return {Kind(*key): times for key, times in self._operations.items()}
+        with self._mutex:
+            return {Kind(*key): times for key, times in self._operations.items()}
 
     @property
     def events(self) -> Mapping[Event, int]:

@@ -193,3 +193,50 @@ def test_a_long_life_does_not_grow_the_file(tmp_path: pathlib.Path) -> None:
 def test_any_line_is_read_or_refused(line: bytes) -> None:
     with pytest.raises(RecordError):
         records.unseal(line + b"!")
+
+
+def test_a_lease_stays_with_its_entry_until_that_is_gone(tmp_path: pathlib.Path) -> None:
+    journal = Journal(tmp_path, "boot")
+    journal.load()
+    for number in (1, 2):
+        journal.plan(entry(number))
+        journal.lease(key(number), {"address": f"10.0.0.{number}"})
+        journal.done(key(number), {"ips": []})
+    journal.lease(key(1), {"address": "10.0.0.1", "end": 9.5})
+    journal.lease(key(3), {"address": "of nobody"})
+    journal.gone(key(2))
+    for _ in range(2):  # as it was written, and as it is restated
+        journal.close()
+        journal = Journal(tmp_path, "boot")
+        found = journal.load().entries
+        assert set(found) == {key(1)}
+        assert found[key(1)].lease == {"address": "10.0.0.1", "end": 9.5}
+        assert found[key(1)].phase is Phase.DONE
+    journal.leave(key(1))
+    assert journal.entries()[0].lease
+    journal.close()
+
+
+def test_watchers_hear_of_every_change_in_order(tmp_path: pathlib.Path) -> None:
+    journal = Journal(tmp_path, "boot")
+    journal.load()
+    journal.begin(entry(1))
+    heard: list[tuple[int, Key, Phase | None]] = []
+
+    def told(revision: int, about: Key, now: Entry | None) -> None:
+        heard.append((revision, about, now.phase if now else None))
+
+    revision, present = journal.watch(told)
+    assert [each.key for each in present] == [key(1)]
+    journal.plan(entry(1))
+    journal.done(key(1), {})
+    journal.begin(entry(2))
+    journal.gone(key(1))
+    journal.unwatch(told)
+    journal.gone(key(2))
+    assert heard == [
+        (revision + 1, key(1), Phase.PLANNED), (revision + 2, key(1), Phase.DONE),
+        (revision + 3, key(2), Phase.BEGUN), (revision + 4, key(1), None),
+    ]  # fmt: skip
+    assert journal.revision == revision + 5
+    journal.close()

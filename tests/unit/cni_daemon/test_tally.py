@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 def test_operations_are_told_apart_by_plugin_command_and_code() -> None:
     tally = Tally(["bridge"])
-    tally.operation("bridge", "ADD", 0, 0.002)
-    tally.operation("bridge", "ADD", 0, 99.0)
-    tally.operation("bridge", "ADD", 11, 0.1)
+    tally.ended("bridge", "ADD", 0, 0.002)
+    tally.ended("bridge", "ADD", 0, 99.0)
+    tally.ended("bridge", "ADD", 11, 0.1)
     found = tally.operations
     assert set(found) == {Kind("bridge", "ADD", 0), Kind("bridge", "ADD", 11)}
     times = found[Kind("bridge", "ADD", 0)]
@@ -25,7 +25,7 @@ def test_whatever_callers_send_the_number_of_series_is_bounded(
 ) -> None:
     tally = Tally(["bridge"])
     for plugin, command, code in sent:
-        tally.operation(plugin, command, code, 0.1)
+        tally.ended(plugin, command, code, 0.1)
     kinds = set(tally.operations)
     assert {each.plugin for each in kinds} <= {"bridge", "other"}
     assert {each.code for each in kinds} <= {0, *map(int, Code)}
