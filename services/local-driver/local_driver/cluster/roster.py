@@ -3,7 +3,7 @@
 import os
 import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from bitts.core import logs
 from bitts.rpc import addresses
@@ -24,7 +24,6 @@ def parse(text: str, template: str) -> dict[str, Address]:
     quotes the entry. Pure.
     """
     found: dict[str, Address] = {}
-    by_place: dict[str, str] = {}
     for line in text.splitlines():
         for entry in line.partition("#")[0].split(","):
             if not entry.strip():
@@ -32,11 +31,17 @@ def parse(text: str, template: str) -> dict[str, Address]:
             node, address = _entry(entry.strip(), template)
             if found.get(node, address) != address:
                 raise ValueError(f"node {node!r} has two addresses: keep one")
-            other = by_place.setdefault(places.of_node(node), node)
-            if other != node:
-                raise ValueError(f"nodes {other!r} and {node!r} share their digest: rename one")
             found[node] = address
+    _check_digests(found)
     return found
+
+
+def _check_digests(nodes: Iterable[str]) -> None:
+    by_place: dict[str, str] = {}
+    for node in nodes:
+        other = by_place.setdefault(places.of_node(node), node)
+        if other != node:
+            raise ValueError(f"nodes {other!r} and {node!r} share their digest: rename one")
 
 
 def _entry(entry: str, template: str) -> tuple[str, Address]:
@@ -89,7 +94,5 @@ class Roster:
         stamp = (found.st_ino, found.st_mtime_ns, found.st_size)
         if stamp != self._stamp:
             nodes = parse(path.read_text(), self._options.address_template)
-            parse(
-                "\n".join({*nodes, *self._listed}), f"{roles.NODE_PLACE}:1"
-            )  # digests of both together
+            _check_digests({**nodes, **self._listed})
             self._filed, self._stamp = nodes, stamp

@@ -1,0 +1,187 @@
+"""What is known of nodes: lists and changes that cross each other, restarts, intents."""
+
+import asyncio
+import json
+import pathlib
+from collections.abc import AsyncIterator
+
+import pytest
+from local_driver import places, snapshots, volumes
+from local_driver.cluster import book as books
+from local_driver.cluster.book import Book
+from local_driver.cluster.known import KnownSnapshot, KnownVolume
+
+NODES = ["a", "b"]
+X = places.digest("x")
+
+
+def volume(name: str, node: str = "a", size: int = 1) -> KnownVolume:
+    return KnownVolume(volumes.volume_id(node, name), size, (("backend", "image"),))
+
+
+def snapshot(name: str, node: str = "a", group: str = "") -> KnownSnapshot:
+    group_id = snapshots.group_id(node, group) if group else ""
+    return KnownSnapshot(snapshots.snapshot_id(node, name), "v", 1, 2, 3, group_id)
+
+
+def opened(folder: pathlib.Path) -> Book:
+    for name in ("nodes", "intents"):
+        (folder / name).mkdir(exist_ok=True)
+    made = Book(folder)
+    made.load()
+    return made
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+    opened(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+async def book(folder: pathlib.Path) -> AsyncIterator[Book]:
+    made = Book(folder)
+    yield made
+    await made.close()
+
+
+async def again(folder: pathlib.Path) -> Book:
+    """What a new process finds."""
+    made = Book(folder)
+    await asyncio.to_thread(made.load)
+    return made
+
+
+async def intents(folder: pathlib.Path) -> list[pathlib.Path]:
+    return await asyncio.to_thread(lambda: list((folder / "intents").iterdir()))
+
+
+async def test_what_a_node_told_is_there_after_a_restart(book: Book, folder: pathlib.Path) -> None:
+    assert not book.has_heard("a")
+    book.told("a", book.mark(), [volume("x")], [snapshot("s")])
+    await book.save()
+    found = await again(folder)
+    assert found.has_heard("a")
+    assert not found.has_heard("b")
+    assert found.volumes("a") == [volume("x")]
+    assert found.snapshots("a") == [snapshot("s")]
+    assert found.holders(X, NODES) == ["a"]
+
+
+async def test_a_list_does_not_undo_what_happened_while_it_was_made(book: Book) -> None:
+    book.told("a", book.mark(), [volume("gone"), volume("old")], [snapshot("s")])
+    mark = book.mark()
+    book.learn("a", volume("new"))
+    book.forget("a", volume("gone").volume_id)
+    book.learn_snapshots("a", [snapshot("t")])
+    book.change("a", volume("old").volume_id, capacity=9, attached=("a",))
+    book.told("a", mark, [volume("gone"), volume("old")], [snapshot("s")])
+    assert {one.volume_id: one.capacity for one in book.volumes("a")} == {
+        volume("old").volume_id: 9,
+        volume("new").volume_id: 1,
+    }
+    assert book.volume("a", volume("old").volume_id) is not None
+    assert {one.snapshot_id for one in book.snapshots("a")} == {
+        snapshot("s").snapshot_id,
+        snapshot("t").snapshot_id,
+    }
+    # The next list, begun later, is believed again.
+    book.told("a", book.mark(), [volume("old")], [])
+    assert book.volumes("a") == [volume("old")]
+    assert book.snapshots("a") == []
+
+
+async def test_a_group_goes_with_its_snapshots(book: Book) -> None:
+    book.told("a", book.mark(), [], [snapshot("1", group="g"), snapshot("2", group="g")])
+    assert book.group_holder(places.digest("g"), NODES) == "a"
+    found = book.snapshot_by_name(places.digest("1"), NODES)
+    assert found == ("a", snapshot("1", group="g"))
+    book.forget("a", snapshots.group_id("a", "g"))
+    assert book.snapshots("a") == []
+    assert book.group_holder(places.digest("g"), NODES) == ""
+    assert book.snapshot_by_name(places.digest("1"), NODES) is None
+
+
+async def test_an_intent_is_on_disk_at_once_and_goes_when_it_has_ended(
+    book: Book, folder: pathlib.Path
+) -> None:
+    book.told("a", book.mark(), [], [])
+    await book.save()
+    await book.intend(X, "a")
+    assert (await again(folder)).holders(X, NODES) == ["a"]
+    book.settle(X)
+    assert book.holders(X, NODES) == []
+    await book.save()
+    assert (await again(folder)).holders(X, NODES) == []
+
+
+async def test_an_intent_outlives_a_restart_until_the_volume_is_in_the_account(
+    book: Book, folder: pathlib.Path
+) -> None:
+    book.told("a", book.mark(), [], [])
+    await book.save()
+    await book.intend(X, "a")
+    book.learn("a", volume("x"))
+    book.settle(X)
+    found = await again(folder)  # killed before anything else was written
+    assert found.volumes("a") == []
+    assert found.holders(X, NODES) == ["a"]
+    await book.save()
+    found = await again(folder)
+    assert found.holders(X, NODES) == ["a"]
+    assert await intents(folder) == []
+
+
+async def test_a_nodes_own_list_ends_intents(book: Book, folder: pathlib.Path) -> None:
+    await book.intend(X, "a")
+    book.told("a", book.mark(), [], [])  # it may still be at it
+    assert book.holders(X, NODES) == ["a"]
+    book.told("a", book.mark(), [volume("x")], [])
+    await book.save()
+    assert await intents(folder) == []
+
+
+async def test_an_old_intent_of_which_nothing_came_is_dropped(folder: pathlib.Path) -> None:
+    first = Book(folder)
+    await first.intend(X, "a")
+    await first.close()
+    path = folder / "intents" / f"{X}.json"
+
+    def age() -> None:
+        fields = json.loads(path.read_text())
+        fields["since"] -= books.FORGOTTEN + 1
+        path.write_text(json.dumps(fields))
+
+    await asyncio.to_thread(age)
+    second = await again(folder)
+    second.told("b", second.mark(), [], [])
+    assert second.holders(X, NODES) == ["a"]
+    second.told("a", second.mark(), [], [])
+    assert second.holders(X, NODES) == []
+    await second.close()
+    assert await intents(folder) == []
+
+
+async def test_a_name_that_moves_on_is_bound_to_its_new_node(
+    book: Book, folder: pathlib.Path
+) -> None:
+    await book.intend(X, "a")
+    book.settle(X)
+    await book.intend(X, "b")
+    await book.save()
+    assert book.holders(X, NODES) == ["b"]
+    assert (await again(folder)).holders(X, NODES) == ["b"]
+
+
+async def test_a_damaged_account_counts_as_never_heard(book: Book, folder: pathlib.Path) -> None:
+    book.told("a", book.mark(), [volume("x")], [])
+    await book.save()
+    await asyncio.to_thread((folder / "nodes/a.json").write_text, "{")
+    assert not (await again(folder)).has_heard("a")
+
+
+async def test_a_node_that_was_never_heard_learns_nothing(book: Book) -> None:
+    book.learn("a", volume("x"))
+    book.forget("a", "x")
+    assert not book.has_heard("a")
+    assert book.volumes("a") == []
