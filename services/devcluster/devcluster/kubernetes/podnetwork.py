@@ -22,6 +22,8 @@ CONFIGURATION = "10-pods.conflist"
 _SHIMS = f"{STATE}/cni-bin"
 _DISTRIBUTIONS = ("/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni")
 _JOURNAL = f"{STATE}/cni-daemon"
+_RUNTIME = "unix:///run/containerd/containerd.sock"
+"""Where the daemon asks containerd for its sandboxes."""
 
 
 def program() -> pathlib.Path:
@@ -52,7 +54,10 @@ def install() -> Sequence[str]:
 
 def serve() -> Sequence[str]:
     """Return the command line of the daemon in a node."""
-    return (str(program()), f"--socket={SOCKET}", f"--state-dir={_JOURNAL}")
+    return (
+        str(program()), f"--socket={SOCKET}", f"--state-dir={_JOURNAL}",
+        f"--runtime-endpoint={_RUNTIME}",
+    )  # fmt: skip
 
 
 def configuration(choice: str, subnet: str) -> Mapping[str, object]:
