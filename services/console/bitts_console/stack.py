@@ -213,5 +213,5 @@ def _provisioner(options: Options, folders: Folders) -> Spec:
             f"--v={options.verbosity}",
         ),
         ready=SocketReady(introspection_socket(folders, "csi-provisioner")),
-        after=("devcluster", "local-driver"),
+        after=("devcluster",),  # it waits for the driver by itself
     )

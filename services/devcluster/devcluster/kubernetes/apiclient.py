@@ -6,11 +6,15 @@ Plain HTTP instead of ``bitts.kube``, which this cluster is there to judge.
 import asyncio
 import pathlib
 import ssl
+import time
 from collections.abc import Mapping
 from typing import Any
 
 import aiohttp
 from bitts.core.process import ExitError
+
+PATIENCE, PAUSE = 30.0, 0.1
+"""Seconds that a refused creation is tried again, and between two tries."""
 
 _TIMEOUT = aiohttp.ClientTimeout(total=10)
 
@@ -38,6 +42,10 @@ class ApiClient:
         assert self._session is not None
         await self._session.close()
 
+    async def answers(self) -> bool:
+        """Whether the API server serves, though its start-up hooks may still be at work."""
+        return (await self._request("GET", "/version"))[0] == 200
+
     async def is_ready(self) -> bool:
         """Whether every start-up hook of the API server is done."""
         return (await self._request("GET", "/readyz"))[0] == 200
@@ -48,10 +56,19 @@ class ApiClient:
         return body if status == 200 and isinstance(body, dict) else None
 
     async def create(self, path: str, body: Mapping[str, Any]) -> None:
-        """Create an object unless it is there. Raises ExitError with the server's words."""
-        status, answer = await self._request("POST", path, body)
-        if status not in {200, 201, 409}:
-            raise ExitError(1, f"kube-apiserver refuses {body['kind']}: HTTP {status}: {answer}")
+        """Create an object unless it is there. Raises ExitError with the server's words.
+
+        While its start-up hooks are at work, the server refuses some requests.
+        """
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            status, answer = await self._request("POST", path, body)
+            if status in {200, 201, 409}:
+                return
+            if status in {400, 401, 422} or time.monotonic() > deadline:
+                text = f"kube-apiserver refuses {body['kind']}: HTTP {status}: {answer}"
+                raise ExitError(1, text)
+            await asyncio.sleep(PAUSE)
 
     async def _request(
         self, method: str, path: str, body: Mapping[str, Any] | None = None

@@ -1,7 +1,8 @@
 """A cluster of Kubernetes' own programs: the order in which they start, and their end.
 
-Etcd and the API server come up while the nodes' machines are made; controllers and kubelets
-follow. Ends are abrupt on purpose: nothing but etcd keeps state, and only where it is to last.
+Etcd and the API server come up while the nodes' machines are made; kubelets follow as soon as it
+serves, controllers when it has written its roles. Ends are abrupt on purpose: nothing but etcd
+keeps state, and only where it is to last.
 """
 
 import asyncio
@@ -130,11 +131,12 @@ class Kubernetes:
         url = f"https://127.0.0.1:{ports.api}"
         api = apiclient.ApiClient(url, ca, tokens[identities.ADMIN])
         await stack.enter_async_context(api)
+        serves = asyncio.Event()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._start_api(supervisor, places, ports, api), name="api")
             if wanted:
-                group.create_task(self._start_machines(machines, stack), name="machines")
-        await self._start_controllers(supervisor, places, api, machines)
+                group.create_task(self._start_nodes(machines, stack, api, serves), name="nodes")
+            await self._start_api(supervisor, places, ports, api, serves)
+            await self._start_controllers(supervisor, places, api)
 
         async def announce() -> None:
             await asyncio.to_thread(self._announce, machines, supervisor)
@@ -148,6 +150,7 @@ class Kubernetes:
         places: nodeplan.Places,
         ports: controlplane.Ports,
         api: apiclient.ApiClient,
+        serves: asyncio.Event,
     ) -> None:
         etcd = self._program(
             places, "etcd", controlplane.etcd(self._layout, ports, keep=self._plan.keep)
@@ -158,22 +161,32 @@ class Kubernetes:
         async def listens() -> bool:
             return await accepts(ports.etcd)
 
-        await supervisor.start(etcd, listens, API_TIMEOUT)
-        await supervisor.start(server, api.is_ready, API_TIMEOUT)
+        async def is_ready() -> bool:
+            if await api.answers():
+                serves.set()
+            return await api.is_ready()
 
-    async def _start_machines(
-        self, machines: nodes.Nodes, stack: contextlib.AsyncExitStack
+        await supervisor.start(etcd, listens, API_TIMEOUT)
+        await supervisor.start(server, is_ready, API_TIMEOUT)
+
+    async def _start_nodes(
+        self,
+        machines: nodes.Nodes,
+        stack: contextlib.AsyncExitStack,
+        api: apiclient.ApiClient,
+        serves: asyncio.Event,
     ) -> None:
         network = await machines.start_network()
         await stack.enter_async_context(tunnel.Tunnel(network, self._layout.tunnel, self._port))
         await machines.start_machines(network)
+        await serves.wait()
+        await machines.start_kubelets(api)
 
     async def _start_controllers(
         self,
         supervisor: programs.Supervisor,
         places: nodeplan.Places,
         api: apiclient.ApiClient,
-        machines: nodes.Nodes,
     ) -> None:
         manager = self._program(
             places, CONTROLLERS[0], controlplane.controller_manager(self._layout)
@@ -187,7 +200,6 @@ class Kubernetes:
             # Pods are refused in a namespace whose service account is not there yet.
             group.create_task(supervisor.start(manager, works, API_TIMEOUT), name=manager.name)
             group.create_task(supervisor.start(scheduler, works, API_TIMEOUT), name=scheduler.name)
-            group.create_task(machines.start_kubelets(api), name="kubelets")
 
     def _program(
         self, places: nodeplan.Places, name: str, arguments: Sequence[str]

@@ -146,9 +146,10 @@ class Nodes:
 
     async def _start_runtime(self, started: Started) -> None:
         """Start containerd and load the images."""
+        socket = f"/proc/{started.pid}/root{nodeplan.CONTAINERD_SOCKET}"
 
         async def answers() -> bool:
-            return await self._ctr(started, "version", check=False)
+            return await programs.accepts(socket)
 
         containerd = self._program(
             started, "containerd", nodeplan.containerd(self._places, started.node)
@@ -237,17 +238,11 @@ class Nodes:
         full = f"{started.node.name}-{name}"
         return programs.Program(full, entered, self._layout.logs / f"{full}.log")
 
-    async def _ctr(self, started: Started, *words: str, check: bool = True) -> bool:
-        """Run ctr in a node; without ``check`` return whether it succeeded."""
+    async def _ctr(self, started: Started, *words: str) -> None:
+        """Run ctr in a node."""
         ctr = str(self._places.binaries["ctr"])
         address = f"--address={nodeplan.CONTAINERD_SOCKET}"
-        try:
-            await programs.run([*enter(started.pid), ctr, address, *words], timeout=START_TIMEOUT)
-        except ExitError:
-            if check:
-                raise
-            return False
-        return True
+        await programs.run([*enter(started.pid), ctr, address, *words], timeout=START_TIMEOUT)
 
     async def _ip(self, pid: int, commands: Sequence[str]) -> None:
         batch = ["nsenter", f"--net=/proc/{pid}/ns/net", "--", "ip", "-batch", "-"]
