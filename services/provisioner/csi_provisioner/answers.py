@@ -7,14 +7,18 @@ by flag, there is a warning only.
 from collections.abc import Iterable, Iterator
 
 import bitts
+from bitts.core.plans import RetryLater, WaitFor
 from bitts.core.serving import HttpServer
 from bitts.kube.leases import LeaderElection
 from bitts.rpc import introspection
 from bitts.rpc.introspection import Figure, Finding, Role
 from bitts.rpc.server import Server
 
-from csi_provisioner import names
+from csi_provisioner import model, names
 from csi_provisioner.leading import Leading, Ties
+
+_BLOCKING = (WaitFor, RetryLater, model.Conclude)
+"""Steps after which nothing happens until something changes, or for a while."""
 
 
 class Answers:
@@ -61,9 +65,9 @@ class Answers:
         return role, self._election.holder
 
     def _explain(self, key: str) -> Iterator[Finding]:
-        for step, reason in self._leading.plan_of(key):
-            waits = step in ("WaitFor", "RetryLater", "Conclude")
-            yield Finding(subject=key, text=f"{step}: {reason}", blocks=waits)
+        for step in self._leading.plan_of(key):
+            text = f"{type(step).__name__}: {step.reason}"
+            yield Finding(subject=key, text=text, blocks=isinstance(step, _BLOCKING))
 
     def _figures(self) -> Iterable[Figure]:
         pacing, caches = self._ties.client.pacing.figures(), self._leading.caches

@@ -16,6 +16,7 @@ from csi_provisioner.model import ClaimSeen, Draft, Policy, Verdict, VolumeSeen
 
 ClaimPlan = Sequence[model.ClaimAction | RetryLater | WaitFor]
 VolumePlan = Sequence[model.VolumeAction | RetryLater | WaitFor]
+Step = model.ClaimAction | model.VolumeAction | RetryLater | WaitFor
 
 SLOW_RETRY = 300.0
 """Seconds between attempts that cannot succeed until someone changes something (upstream's)."""

@@ -105,14 +105,14 @@ class Leading:
         """All queues there are."""
         return [self.claims, self.volumes, *([self.capacities] if self.capacities else [])]
 
-    def plan_of(self, key: str) -> list[tuple[str, str]]:
+    def plan_of(self, key: str) -> list[decide.Step]:
         """What would happen to a claim or a volume if it were looked at now, for ``explain``."""
-        plan: list[Any] = []
+        plan: list[decide.Step] = []
         if (claim := self._observe_claim(key)) is not None:
             plan += decide.decide_claim(self._ties.policy, claim)
         if (volume := self._observe_volume(key)) is not None:
             plan += decide.decide_volume(self._ties.policy, volume)
-        return [(type(step).__name__, step.reason) for step in plan]
+        return plan
 
     async def lead(self) -> None:
         """Work until the process is asked to stop, then end in order."""
