@@ -67,19 +67,19 @@ def observed(program: pathlib.Path, host: str, pod: str, config: dict[str, Any])
         "told": added.document["interfaces"][0]["mac"] == link["address"],
         "alias": link.get("ifalias", ""),
         "master": link.get("master", ""),
-        "notify": netns.run(pod, "cat", "/proc/sys/net/ipv4/conf/eth0/arp_notify"),
         "check": call("CHECK", later).status,
         "del": call("DEL", later).status,
-        "given back on": "UP" in netns.links(host)["hd0"]["flags"],
     }
-    found["again"] = cnisnapshot.outcome(call("DEL", later), pod)["status"]
-    return found | {"after": cnisnapshot.pod(pod), "node after": devices(host)}
+    found["again"] = call("DEL", later).status
+    links = netns.links(host)
+    found["given back on"] = "UP" in links["hd0"]["flags"]
+    return found | {"after": cnisnapshot.pod(pod), "node after": devices(host, links)}
 
 
-def devices(host: str) -> dict[str, Any]:
-    """Return what a node's own links are called and known by."""
+def devices(host: str, links: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return what a node's own links (seen already, if given) are called and known by."""
     return {
         name: (link.get("ifalias", ""), link["address"])
-        for name, link in netns.links(host).items()
+        for name, link in (links or netns.links(host)).items()
         if name not in {"lo", "up1", "hd1"}
     }

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from support import netns
@@ -38,8 +38,28 @@ def _words(document: Mapping[str, Any]) -> str:
     return " ".join(text.split())
 
 
+_LOOK = """
+ip -d -j addr show; echo --
+ip -4 -d -j route show table all; echo --
+ip -6 -d -j route show table all; echo --
+cat "$@" 2>/dev/null
+true
+"""
+"""One program's start for four questions: starting programs is what takes the time."""
+
+
+def _looked(path: str, *settings: str) -> tuple[list[Any], list[Any], list[str]]:
+    """Return links with addresses, routes of both families, and values of settings."""
+    files = [f"/proc/sys/net/{key}" for key in settings]
+    output = netns.run(path, "sh", "-c", _LOOK, "sh", *files)
+    links, four, six, values = output.split("--\n")
+    routes = [*json.loads(four or "[]"), *json.loads(six or "[]")]
+    return json.loads(links), routes, values.split()
+
+
 def pod(path: str) -> Any:
     """Return links, addresses, routes and settings of a container's namespace."""
+    links, routes, settings = _looked(path, *_SETTINGS)
     return {
         "links": {
             link["ifname"]: {
@@ -48,19 +68,19 @@ def pod(path: str) -> Any:
                 "up": "UP" in link["flags"],
                 "addresses": _addresses(link),
             }
-            for link in netns.as_json(path, "ip", "-d", "-j", "addr", "show")
+            for link in links
         },
-        "routes": _routes(path),
-        "settings": netns.run(
-            path, "cat", *(f"/proc/sys/net/{key}" for key in _SETTINGS), check=False
-        ).split(),
+        "routes": _routes(routes),
+        "settings": settings,
     }
 
 
 def node(path: str) -> Any:
     """Return links, addresses and routes of the node's namespace, pairs by what they are."""
+    keys = ("ipv4/ip_forward", "ipv6/conf/all/forwarding")
+    found, routes, forwarding = _looked(path, *keys)
     links: dict[str, Any] = {}
-    for link in netns.as_json(path, "ip", "-d", "-j", "addr", "show"):
+    for link in found:
         info = link.get("linkinfo", {})
         port = info.get("info_slave_data", {})
         links[_VETH.sub("VETH", link["ifname"])] = {
@@ -73,10 +93,7 @@ def node(path: str) -> Any:
             "vlans": info.get("info_data", {}).get("vlan_filtering"),
             "addresses": _addresses(link),
         }
-    forwarding = netns.run(
-        path, "cat", "/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv6/conf/all/forwarding"
-    )
-    return {"links": links, "routes": _routes(path), "forwarding": forwarding.split()}
+    return {"links": links, "routes": _routes(routes), "forwarding": forwarding}
 
 
 def _addresses(link: Mapping[str, Any]) -> list[str]:
@@ -87,15 +104,14 @@ def _addresses(link: Mapping[str, Any]) -> list[str]:
     )
 
 
-def _routes(path: str) -> list[str]:
+def _routes(routes: Iterable[Mapping[str, Any]]) -> list[str]:
     found = []
-    for family in ("-4", "-6"):
-        for route in netns.as_json(path, "ip", family, "-j", "-d", "route", "show", "table", "all"):
-            if route.get("type") != "unicast" or route["dst"].startswith("fe80:"):
-                continue
-            keys = ("dst", "gateway", "dev", "scope", "metric", "table", "prefsrc")
-            text = " ".join(f"{key}={route[key]}" for key in keys if key in route)
-            found.append(_VETH.sub("VETH", text))
+    for route in routes:
+        if route.get("type") != "unicast" or route["dst"].startswith("fe80:"):
+            continue
+        keys = ("dst", "gateway", "dev", "scope", "metric", "table", "prefsrc")
+        text = " ".join(f"{key}={route[key]}" for key in keys if key in route)
+        found.append(_VETH.sub("VETH", text))
     return sorted(found)
 
 

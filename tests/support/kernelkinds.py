@@ -21,6 +21,9 @@ from bitts.net.sockets import Socket
 IN_GUEST = os.environ.get("BITTS_GUEST") == "1"
 """Whether this is the test machine."""
 
+WANTED = frozenset(filter(None, os.environ.get("BITTS_GUEST_KINDS", "").split(",")))
+"""In the test machine: the kinds that are missing outside; empty when tests were named."""
+
 _NEWNET = 0x40000000
 _LEFT = pytest.StashKey[int]()
 
@@ -37,9 +40,9 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what the test machine will run."""
-    if IN_GUEST or os.geteuid() != 0:
+    if os.geteuid() != 0 or (IN_GUEST and not WANTED):
         return
-    left = [item for item in items if is_for_guest(item)]
+    left = [item for item in items if is_for_guest(item) != IN_GUEST]
     if left:
         items[:] = [item for item in items if item not in left]
         config.stash[_LEFT] = len(left)
@@ -47,11 +50,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def is_for_guest(item: pytest.Item) -> bool:
-    """Say whether a test cannot run under the running kernel."""
+    """Say whether a test cannot run under the kernel outside."""
     if item.get_closest_marker("guest"):
         return True
+    wanted = WANTED or missing()
     return any(
-        kind in missing() for mark in item.iter_markers("kernel") for kind in mark.kwargs["kinds"]
+        kind in wanted for mark in item.iter_markers("kernel") for kind in mark.kwargs["kinds"]
     )
 
 
@@ -60,7 +64,7 @@ def pytest_terminal_summary(
 ) -> None:
     """Say what was left out, and who runs it."""
     count = config.stash.get(_LEFT, 0)
-    if count:
+    if count and not IN_GUEST:
         terminalreporter.write_line(f"left to the test machine: {count} tests: make test-vm")
 
 

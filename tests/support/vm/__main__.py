@@ -38,7 +38,9 @@ def main(arguments: Sequence[str]) -> int:
     building.build("cni-plugins", _tell)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="bitts-vm-"))
     try:
-        guest = Guest(kernels.ready(_tell), _command(arguments), _ROOT, _environment(os.environ))
+        wanted = "" if arguments else ",".join(sorted(kernelkinds.missing() or kernelkinds.KINDS))
+        environment = {**_environment(os.environ), "BITTS_GUEST_KINDS": wanted}
+        guest = Guest(kernels.ready(_tell), _command(arguments), _ROOT, environment)
         return booting.boot(guest, folder, timeout=TIMEOUT, tell=_tell)
     except kernels.UnavailableError as error:
         _tell(f"cannot be had: {error}")
