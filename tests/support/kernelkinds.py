@@ -18,6 +18,8 @@ from bitts.net import links
 from bitts.net.links import Change
 from bitts.net.sockets import Socket
 
+from support import selection
+
 IN_GUEST = os.environ.get("BITTS_GUEST") == "1"
 """Whether this is the test machine."""
 
@@ -25,7 +27,7 @@ WANTED = frozenset(filter(None, os.environ.get("BITTS_GUEST_KINDS", "").split(",
 """In the test machine: the kinds that are missing outside; empty when tests were named."""
 
 _NEWNET = 0x40000000
-_LEFT = pytest.StashKey[int]()
+_SAID = "left to the test machine: {} tests: make test-vm"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -45,7 +47,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left = [item for item in items if is_for_guest(item) != IN_GUEST]
     if left:
         items[:] = [item for item in items if item not in left]
-        config.stash[_LEFT] = len(left)
+        if not IN_GUEST:
+            config.stash.setdefault(selection.LEFT_OUT, {})[_SAID] = len(left)
         config.hook.pytest_deselected(items=left)
 
 
@@ -57,15 +60,6 @@ def is_for_guest(item: pytest.Item) -> bool:
     return any(
         kind in wanted for mark in item.iter_markers("kernel") for kind in mark.kwargs["kinds"]
     )
-
-
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
-    """Say what was left out, and who runs it."""
-    count = config.stash.get(_LEFT, 0)
-    if count and not IN_GUEST:
-        terminalreporter.write_line(f"left to the test machine: {count} tests: make test-vm")
 
 
 KINDS = ("dummy", "ipvlan", "macvlan", "vlan", "vrf")
