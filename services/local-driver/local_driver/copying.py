@@ -131,16 +131,16 @@ def copy_tree(source: pathlib.Path, target: pathlib.Path) -> None:
         full = "No space left" in done.stderr or "quota exceeded" in done.stderr
         words = done.stderr.strip()[-500:]
         raise OSError(errno.ENOSPC if full else errno.EIO, f"copy {source}: {words}")
-    _sync_filesystem(target)
+    sync_filesystem(target)
 
 
-def _sync_filesystem(path: pathlib.Path) -> None:
-    """Have a copied tree on the disk: one call for the file system, not one for each file."""
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def sync_filesystem(folder: pathlib.Path) -> None:
+    """Have everything in the file system of a folder on the disk; raises OSError."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         if _libc.syncfs(handle) != 0:
             number = ctypes.get_errno()
-            raise OSError(number, f"flush {path}: {os.strerror(number)}")
+            raise OSError(number, f"flush {folder}: {os.strerror(number)}")
     finally:
         os.close(handle)
 

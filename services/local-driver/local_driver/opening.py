@@ -31,6 +31,7 @@ class Opened:
         """Write what waits; take the driver's own file system away if nobody uses it."""
         for store in self.stores:
             await store.close()
+        await self.storage.settle()
         await asyncio.to_thread(self.release)
 
     def release(self) -> None:

@@ -9,12 +9,12 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from bitts.core import logs
 from bitts.rpc.codes import Code, RpcError
 
-from local_driver import catalog, filesystems, metadata, placement, steps
+from local_driver import catalog, filesystems, metadata, placement, settling, steps
 from local_driver.backends.backend import Backend
 from local_driver.origins import Origin
 from local_driver.shelf import Shelf
@@ -45,6 +45,11 @@ class Storage:
         self._store = store
         self._limit = limit
         self._copying = asyncio.Semaphore(COPIES)
+        self._settlers = {
+            name: settling.Settler(name, backend.settle)
+            for name, backend in backends.items()
+            if backend.settles_late
+        }
         self._reached = reached
         self._log = logs.get("storage")
 
@@ -79,17 +84,27 @@ class Storage:
         Raises OSError or RpcError, and nothing is left of it then.
         """
         backend = self.backend(volume)
-        prepare: Callable[[], None] = functools.partial(backend.create, volume)
+        settler = self._settlers.get(volume.backend)
         try:
             if origin is not None:  # a copy may take long: not in the writer's thread
                 async with self._copying:
                     await asyncio.to_thread(_copy, backend, origin, volume)
-                prepare = metadata.nothing
-            await self._store.create(volume, prepare, [backend.folder])
+                await self._store.create(volume, metadata.nothing, [backend.folder])
+            elif settler is None:
+                prepare = functools.partial(backend.create, volume)
+                await self._store.create(volume, prepare, [backend.folder])
+            else:
+                with settler.making(volume.serial):
+                    await self._store.create(volume, functools.partial(backend.create, volume), [])
         except Exception:
             await asyncio.to_thread(self._clear_away, backend, volume.volume_id)
             raise
         self.catalog.add(volume)
+
+    async def settle(self) -> None:
+        """Have all content on the disk, at the end."""
+        for settler in self._settlers.values():
+            await settler.close()
 
     async def record(self, volume: Volume, content: Content) -> Volume:
         """Record what a volume's image holds from now on; return the volume as it is then."""

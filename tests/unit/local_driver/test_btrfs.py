@@ -106,6 +106,7 @@ def test_a_pool_is_found_again_with_what_is_in_it(
     assert pool.unmount(backend.folder)
     again = BtrfsBackend(Site(tmp_path, 512 * MIB))
     assert again.contents() == {ID}
+    again.settle(volume(OTHER).serial)
     assert again.adopt([volume(), volume(OTHER)]).keys() == {OTHER}
     assert filesystems.usage(again.folder).total_bytes == 256 * MIB
 

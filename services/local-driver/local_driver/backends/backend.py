@@ -67,8 +67,15 @@ class Backend(Protocol):
     stops_writers: bool
     """Whether held_still() keeps writers waiting, so that several volumes share an instant."""
 
+    settles_late: bool
+    """Whether empty content reaches the disk by settle() only, and adopt() replaces it if not."""
+
     def create(self, volume: Volume) -> None:
         """Make empty content, in place of any rubbish under the same ID."""
+        ...
+
+    def settle(self, serial: int) -> None:
+        """Have all content on the disk; all up to volume ``serial`` is made. Raises OSError."""
         ...
 
     def held_still(

@@ -2,15 +2,19 @@
 
 They are folders in every other way. The limit counts what a volume refers to, shared with
 others or not, so a copy of a full volume is full too, as its pod expects. A snapshot of a
-volume in use is of one instant by itself; only several volumes have no common one.
+volume in use is of one instant by itself; only several volumes have no common one. Subvolumes
+reach the disk by a commit of the whole file system, for which the making of one does not wait.
 """
 
 import contextlib
 import errno
 import pathlib
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 
-from local_driver import filesystems, mounts, pool, steps, subvolumes
+from bitts.core import logs
+
+from local_driver import copying, filesystems, mounts, pool, settling, steps, subvolumes
 from local_driver.backends import directory
 from local_driver.backends.backend import Site, UnavailableError
 from local_driver.creation import Offer
@@ -18,10 +22,14 @@ from local_driver.volumes import AccessType, Volume
 
 _MINIMUM = 1 << 20
 _GRANULARITY = 4096
+_BARE_MODE = 0o755
+"""What a subvolume has from its making until it is given a mode."""
 
 
 class BtrfsBackend(directory.DirectoryBackend):
     """Backend ``btrfs``."""
+
+    settles_late = True
 
     def __init__(self, site: Site) -> None:
         self.folder = site.state / "btrfs"
@@ -30,6 +38,7 @@ class BtrfsBackend(directory.DirectoryBackend):
             pool.mount(site.state, self.folder, site.pool_size)
             self.folder.chmod(0o700)
         _require_counting(self.folder)
+        self._mark = settling.Mark(site.state / "btrfs.settled")
         self._reached = site.reached
         self.is_limiting = True
         self.copies_at_once = True
@@ -47,6 +56,11 @@ class BtrfsBackend(directory.DirectoryBackend):
         self.remove(volume.volume_id)
         subvolumes.create(self.folder, volume.volume_id, volume.capacity)
         self._path(volume.volume_id).chmod(directory.MODE)
+
+    def settle(self, serial: int) -> None:
+        """Have the file system commit."""
+        copying.sync_filesystem(self.folder)
+        self._mark.write(serial)
 
     @contextlib.contextmanager
     def held_still(
@@ -110,8 +124,31 @@ class BtrfsBackend(directory.DirectoryBackend):
         subvolumes.limit(self._path(volume.volume_id), volume.capacity)
 
     def adopt(self, volumes: Sequence[Volume]) -> Mapping[str, OSError]:
-        """Set the limits again and miss what is not there."""
-        return directory.adopted(volumes, self.resize)
+        """Set the limits again, make anew what was lost before a commit, miss the rest."""
+        settled = self._mark.read()
+
+        def adopt(volume: Volume) -> None:
+            if volume.serial > settled and not volume.source:
+                self._restore(volume)
+            self.resize(volume)
+
+        problems = directory.adopted(volumes, adopt)
+        newest = max((volume.serial for volume in volumes), default=0)
+        if newest != settled:  # a lower one is safe, and fits the serials that are given next
+            self.settle(newest)
+        return problems
+
+    def _restore(self, volume: Volume) -> None:
+        """Finish the making of a volume that lost power may have cut off."""
+        path = self._path(volume.volume_id)
+        if not path.exists():
+            self.create(volume)
+            logs.get("storage").warning(
+                "Made an empty volume anew: it was lost before anything in it was flushed",
+                volume=volume.volume_id,
+            )
+        elif stat.S_IMODE(path.stat().st_mode) == _BARE_MODE and not any(path.iterdir()):
+            path.chmod(directory.MODE)
 
 
 def _require_counting(folder: pathlib.Path) -> None:

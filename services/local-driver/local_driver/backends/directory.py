@@ -32,6 +32,7 @@ class DirectoryBackend:
     needs_growing = False
     stops_writers = False
     has_devices = False
+    settles_late = False
 
     def __init__(self, site: Site) -> None:
         self.folder = site.state / "directory"
@@ -55,6 +56,9 @@ class DirectoryBackend:
         path.chmod(MODE)
         if volume.is_limited:
             quotas.limit(path, volume.serial, volume.capacity)
+
+    def settle(self, serial: int) -> None:
+        """Do nothing: each folder is flushed when it is made."""
 
     def _make(self, content_id: str) -> pathlib.Path:
         path = self._path(content_id)

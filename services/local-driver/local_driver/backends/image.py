@@ -41,6 +41,7 @@ class ImageBackend:
     needs_growing = True
     stops_writers = True
     has_devices = True
+    settles_late = False
 
     def __init__(self, site: Site) -> None:
         self.folder = site.state / "image"
@@ -66,6 +67,9 @@ class ImageBackend:
         except FileExistsError:
             self.remove(volume.volume_id)
             _make_sparse(path, volume.capacity)
+
+    def settle(self, serial: int) -> None:
+        """Do nothing: each image is flushed when it is made."""
 
     @contextlib.contextmanager
     def held_still(
