@@ -32,15 +32,12 @@ def main(arguments: Sequence[str]) -> int:
     """Build what the guest will find built, boot it, and tell what it says."""
     os.chdir(_ROOT)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the emulator ends with us
-    if not arguments and not kernelkinds.missing() and not os.environ.get("CI"):
-        _tell("not needed: this kernel has all kinds of links")
-        return 0
     building.build("cni-plugins", _tell)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="bitts-vm-"))
     try:
-        wanted = "" if arguments else ",".join(sorted(kernelkinds.missing() or kernelkinds.KINDS))
-        environment = {**_environment(os.environ), "BITTS_GUEST_KINDS": wanted}
-        guest = Guest(kernels.ready(_tell), _command(arguments), _ROOT, environment)
+        wanted = "" if arguments else ",".join(["none", *sorted(kernelkinds.missing())])
+        told = environment(os.environ, wanted)
+        guest = Guest(kernels.ready(_tell), _command(arguments), _ROOT, told)
         return booting.boot(guest, folder, timeout=TIMEOUT, tell=_tell)
     except kernels.UnavailableError as error:
         _tell(f"cannot be had: {error}")
@@ -54,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _command(arguments: Sequence[str]) -> list[str]:
-    chosen = [*arguments] or [*_marked(_ROOT / "tests"), "-m", "kernel or guest"]
+    chosen = [*arguments] or [*marked(_ROOT / "tests"), "-m", "kernel or guest"]
     return [
         sys.executable, "-m", "pytest", *chosen, "-p", "no:cacheprovider",
         "-o", f"timeout={_TEST_TIMEOUT}", "-v", "--color=no", "--durations=5",
@@ -62,19 +59,20 @@ def _command(arguments: Sequence[str]) -> list[str]:
     ]  # fmt: skip
 
 
-def _marked(tests: pathlib.Path) -> list[str]:
+def marked(tests: pathlib.Path) -> list[str]:
     """Return the files that have a test for the guest: importing all of them there takes long."""
     mark = re.compile(r"pytest\.mark\.(kernel|guest)\(")
     return [str(each) for each in sorted(tests.rglob("test_*.py")) if mark.search(each.read_text())]
 
 
-def _environment(mine: Mapping[str, str]) -> dict[str, str]:
+def environment(mine: Mapping[str, str], kinds: str) -> dict[str, str]:
     """Return what the guest's programs need to know; nothing of the caller's own business."""
     return {
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "HOME": str(pathlib.Path.home()),
         "LANG": "C.UTF-8",
         "BITTS_GUEST": "1",
+        "BITTS_GUEST_KINDS": kinds,
         "BITTS_PATIENCE": PATIENCE,
         **{name: mine[name] for name in ("BITTS_CACHE", "XDG_CACHE_HOME") if name in mine},
     }

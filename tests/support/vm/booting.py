@@ -48,7 +48,8 @@ def boot(
         raise UnavailableError(f"there is no {EMULATOR} here")
     initial = exchange / ".initramfs"
     _write_initramfs(guest.kernel, exchange / ".initial", initial)
-    _write_orders(guest, exchange)
+    for name, text in orders(guest).items():
+        (exchange / name).write_text(text)
     _run(_emulator(guest, exchange, initial), timeout, tell)
     try:
         return int((exchange / "status").read_text())
@@ -56,16 +57,19 @@ def boot(
         raise OSError("the guest ended before its command did: see its last words") from None
 
 
-def _write_orders(guest: Guest, exchange: pathlib.Path) -> None:
-    shutil.copy(_HERE / "guest", exchange / "guest")
+def orders(guest: Guest) -> dict[str, str]:
+    """Return the files, by name, that tell the guest what to do."""
     variables = {
         **guest.environment,
         "GUEST_MODULES": str(guest.kernel.modules),
         "GUEST_FOLDER": str(guest.folder),
     }
     lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
-    (exchange / "environment").write_text("\n".join(lines) + "\n")
-    (exchange / "command").write_text(shlex.join(guest.command) + "\n")
+    return {
+        "guest": (_HERE / "guest").read_text(),
+        "environment": "\n".join(lines) + "\n",
+        "command": shlex.join(guest.command) + "\n",
+    }
 
 
 def _write_initramfs(kernel: Kernel, tree: pathlib.Path, target: pathlib.Path) -> None:
