@@ -12,15 +12,16 @@ import pathlib
 import statistics
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cni_daemon.shim import build
 from devcluster import gobuild
 from support import cnidaemon, netns, peers, processes
 
-from bench import measuring
+from bench import cniburst, cnicrowd, measuring
 from bench.cnichain import Chain
+from bench.cnicrowd import Crowd
 
 _SOURCE = pathlib.Path(__file__).with_name("cniharness.c")
 _PEER_PLUGINS = ("bridge", "host-local", "portmap", "firewall", "bandwidth")
@@ -55,24 +56,35 @@ class Harness:
 
     def run(self, line: str) -> float:
         """Run one command; returns milliseconds. Fails where the program did."""
-        ((status, took),) = self._ask([line], 1)
+        ((status, took),) = self.ask([line], 1)
         if status != "0":
             raise AssertionError(f"{line}: {(self._folder / 'stdout').read_text()}")
         return int(took) / 1e6
 
-    def burst(self, lines: Sequence[str]) -> tuple[float, int]:
-        """Run many at once; returns the wall time and how many failed."""
-        answers = self._ask([f"B {len(lines)}", *lines], len(lines) + 1)
-        failed = sum(1 for status, _ in answers[:-1] if status != "0")
-        return int(answers[-1][1]) / 1e6, failed
-
-    def _ask(self, lines: Sequence[str], count: int) -> list[tuple[str, str]]:
+    def ask(self, lines: Sequence[str], count: int) -> list[tuple[str, str]]:
+        """Send command lines; returns the words of so many answers."""
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         self._child.stdin.write("\n".join(lines) + "\n")
         self._child.stdin.flush()
         found = [self._child.stdout.readline().split() for _ in range(count)]
         return [(words[0], words[1]) for words in found]
+
+
+@dataclass
+class Measured:
+    """Everything that came out. Times are milliseconds, ``cpu`` seconds, memory megabytes."""
+
+    ours: Figures
+    theirs: Figures
+    floor: Sequence[float]
+    shim: float
+    cpu: float
+    chains: Sequence[Chain]
+    bursts: Mapping[str, tuple[float, float]]
+    idle: float
+    crowd: Crowd | None = None
+    memory: float = 0.0
 
 
 @dataclass
@@ -147,6 +159,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--chain-rounds", type=int, default=3, help="rounds of a whole list")
     parser.add_argument("--burst", type=int, default=200, help="pods at once; 0 for none")
+    parser.add_argument(
+        "--present", type=int, default=1000, help="attachments to be one of; 0 for none"
+    )
     return parser.parse_args()
 
 
@@ -195,61 +210,97 @@ def measure(
     for _ in range(options.chain_rounds):
         for chain in chains:
             chain.round(pods[: options.pods])
-    bursts = {side.name: burst(side, pods[: options.burst]) for side in (theirs, ours)}
-    loaded, _ = measuring.memory(process.pid)
+    many = pods[: options.burst]
+    bursts = {side.name: burst(side, many) for side in (theirs, ours)} if many else {}
+    for chain in chains if many and options.chain_rounds else ():
+        bursts[chain.name] = cniburst.chains(harness.ask, chain, many)
+    measured = Measured(
+        ours.figures, theirs.figures, floor, shim(ours, pods[0]), cpu, chains, bursts, idle
+    )
+    if options.present:
+        measured.crowd, measured.memory = cnicrowd.measure(
+            harness.run, daemon.plugins, folder, pods[: options.pods], options.present,
+            lambda: measuring.memory(process.pid)[0],
+        )  # fmt: skip
     harness.close()
-    memory = {"idle": idle, "after": loaded}
-    report(ours.figures, theirs.figures, floor, bursts, memory, cpu, chains)
+    report(measured)
 
 
 def burst(side: Side, pods: Sequence[str]) -> tuple[float, float]:
     """Attach and detach many pods at once; returns both wall times."""
-    if not pods:
-        return 1.0, 1.0
-    walls = []
-    for command in ("ADD", "DEL"):
-        lines = [side.line(command, pod, number) for number, pod in enumerate(pods)]
-        wall, failed = side.harness.burst(lines)
-        if failed:
-            raise AssertionError(f"{side.name}: {failed} of {len(pods)} failed")
-        walls.append(wall)
-    return walls[0], walls[1]
+    added, deleted = (
+        cniburst.together(
+            side.harness.ask,
+            [[side.line(command, pod, number)] for number, pod in enumerate(pods)],
+        )
+        for command in ("ADD", "DEL")
+    )
+    return added, deleted
 
 
-def report(
-    ours: Figures, theirs: Figures, floor: Sequence[float],
-    bursts: dict[str, tuple[float, float]], memory: dict[str, float], cpu: float,
-    chains: Sequence[Chain],
-) -> None:  # fmt: skip
+def shim(side: Side, pod: str) -> float:
+    """Return what the program costs that answers by itself, without the daemon."""
+    return statistics.median(side.harness.run(side.line("VERSION", pod, 0)) for _ in range(50))
+
+
+def report(measured: Measured) -> None:
     """Print the table and the last line."""
+    ours, theirs, floor = measured.ours, measured.theirs, measured.floor
     rows = [
         row("ADD go", theirs.add), row("ADD bitts", ours.add), row("DEL go", theirs.delete),
         row("DEL bitts", ours.delete), row("floor", floor),
     ]  # fmt: skip
+    chains = measured.chains
     for chain in chains if chains[0].add else ():
         rows += [row(f"ADD {chain.name}", chain.add), row(f"DEL {chain.name}", chain.delete)]
     measuring.print_result("CNI, milliseconds", rows)
-    print(f"bursts (wall ADD, DEL): {bursts}")
-
-    def ratio(mine: Sequence[float], other: Sequence[float]) -> float:
-        return round(statistics.median(mine) / statistics.median(other), 4)
-
+    print(f"bursts (wall ADD, DEL): {measured.bursts}")
+    add, bare = statistics.median(ours.add), statistics.median(floor)
     measuring.print_summary(
         {
             "add_ratio": ratio(ours.add, theirs.add),
             "del_ratio": ratio(ours.delete, theirs.delete),
-            "burst_ratio": round(bursts["bitts"][0] / bursts["go"][0], 4),
-            "burst_del_ratio": round(bursts["bitts"][1] / bursts["go"][1], 4),
-            "floor_ratio": ratio(ours.add, floor),
-            "add_ms": round(statistics.median(ours.add), 3),
+            **burst_ratios(measured.bursts),
+            "floor_ratio": round((add - measured.shim) / bare, 2),
+            "add_ms": round(add, 3),
             "del_ms": round(statistics.median(ours.delete), 3),
-            "floor_ms": round(statistics.median(floor), 3),
-            "cpu_ms": round(cpu * 1000, 2),
+            "floor_ms": round(bare, 3),
+            "shim_ms": round(measured.shim, 3),
+            "cpu_ms": round(measured.cpu * 1000, 2),
             **chain_ratios(chains),
-            "rss_mb": memory["idle"],
-            "rss_after_mb": memory["after"],
+            **crowd_ratios(measured.crowd),
+            "rss_mb": measured.idle,
+            "rss_full_mb": measured.memory,
         }
     )
+
+
+def ratio(mine: Sequence[float], other: Sequence[float]) -> float:
+    """Return the ratio of two medians."""
+    return round(statistics.median(mine) / statistics.median(other), 4)
+
+
+def burst_ratios(bursts: Mapping[str, tuple[float, float]]) -> dict[str, float]:
+    """Return walls beside Go's: of one program for each pod, and of a whole list."""
+    found: dict[str, float] = {}
+    for name, mine, theirs in (
+        ("burst_plain", "bitts", "go"), ("burst", "whole", "gochain"),
+        ("burst_walked", "walked", "gochain"),
+    ):  # fmt: skip
+        if mine in bursts:
+            for index, suffix in enumerate(("_ratio", "_del_ratio")):
+                found[name + suffix] = round(bursts[mine][index] / bursts[theirs][index], 4)
+    return found
+
+
+def crowd_ratios(crowd: Crowd | None) -> dict[str, float]:
+    """Return what an attachment costs beside many, for each millisecond beside few."""
+    if crowd is None:
+        return {}
+    return {
+        "crowd_add_ratio": round(crowd.many[0] / crowd.few[0], 3),
+        "crowd_del_ratio": round(crowd.many[1] / crowd.few[1], 3),
+    }
 
 
 def chain_ratios(chains: Sequence[Chain]) -> dict[str, float]:
@@ -257,9 +308,6 @@ def chain_ratios(chains: Sequence[Chain]) -> dict[str, float]:
     go, walked, whole = chains
     if not go.add:
         return {}
-
-    def ratio(mine: Sequence[float], theirs: Sequence[float]) -> float:
-        return round(statistics.median(mine) / statistics.median(theirs), 4)
 
     return {
         "chain_add_ratio": ratio(walked.add, go.add),

@@ -65,7 +65,7 @@ class Chain:
 
     def _attach(self, number: int, pod: str) -> float:
         took, previous = 0.0, None
-        for config in self._configs(number):
+        for config in self.configs(number):
             took += self._call("ADD", config, previous, number, pod)
             previous = json.loads((self.folder / "stdout").read_text())
         self._results[number] = previous
@@ -75,10 +75,11 @@ class Chain:
         previous = self._results.pop(number)
         return sum(
             self._call("DEL", config, previous, number, pod)
-            for config in reversed(self._configs(number))
+            for config in reversed(self.configs(number))
         )
 
-    def _configs(self, number: int) -> list[dict[str, Any]]:
+    def configs(self, number: int) -> list[dict[str, Any]]:
+        """Return what each program of the list is handed for one pod."""
         listed = plugins(self.folder, self.bridge, self.subnet, number)
         head = {"cniVersion": "1.0.0", "name": self.name}
         if not self.is_whole:
@@ -96,9 +97,17 @@ class Chain:
         stdin = self.folder / f"{self.name}.chain.json"
         known = {} if previous is None else {"prevResult": previous}
         stdin.write_text(json.dumps({**config, **known}))
+        output = self.folder / "stdout"
+        return self.run(self.line("R", command, config, number, pod, stdin, output))
+
+    def line(
+        self, kind: str, command: str, config: Mapping[str, Any], number: int, pod: str,
+        stdin: pathlib.Path, stdout: pathlib.Path,
+    ) -> str:  # fmt: skip
+        """Return the harness's command for one program."""
         words = (
-            "R", str(self.programs / config["type"]), str(stdin), str(self.folder / "stdout"),
+            kind, str(self.programs / config["type"]), str(stdin), str(stdout),
             f"CNI_COMMAND={command}", f"CNI_CONTAINERID=chain{number}", f"CNI_NETNS={pod}",
             "CNI_IFNAME=eth0", f"CNI_PATH={self.programs}", "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
         )  # fmt: skip
-        return self.run("\t".join(words))
+        return "\t".join(words)

@@ -2,7 +2,9 @@
  *
  * Commands come line by line on stdin, answers go to stdout, fields are separated by tabs:
  *   R program stdin-file stdout-file VARIABLE=value ...   run one; "status nanoseconds"
- *   B count, then so many R lines                         all at once; a line for each, then wall
+ *   B count, then so many times "N lines" with its R lines  pods at once, a pod's lines in turn;
+ *        a line for each pod, then the wall time. P instead of R: what the program before it
+ *        printed is first written to the end of the stdin-file, and closes its JSON object.
  *   F netns-path number                                   the kernel's floor for the same ADD: a
  *        veth pair born in the namespace, port of bridge `floor0`, with address and route; the
  *        link is removed again outside the measured time.
@@ -49,14 +51,62 @@ static pid_t start(char *line) {
   return child;
 }
 
+/* Append what one program printed to what the next one reads. */
+static void hand_on(const char *from, const char *to) {
+  char buffer[8192];
+  int source = open(from, O_RDONLY), target = open(to, O_WRONLY | O_APPEND), size;
+  while ((size = read(source, buffer, sizeof buffer)) > 0)
+    if (write(target, buffer, size) != size) exit(1);
+  if (write(target, "}", 1) != 1) exit(1);
+  close(source), close(target);
+}
+
+static void field(const char *line, int number, char *into) {
+  while (number--) line = strchr(line, '\t') + 1;
+  int size = strcspn(line, "\t\n");
+  memcpy(into, line, size), into[size] = 0;
+}
+
+/* Walk one pod's programs; for a single one no process is needed in between. */
+static pid_t walk(char **lines, int count) {
+  if (count == 1) return start(lines[0]);
+  pid_t walker = fork();
+  if (walker) return walker;
+  char output[4096], input[4096];
+  for (int i = 0; i < count; i++) {
+    int status;
+    field(lines[i], 2, input);
+    if (*lines[i] == 'P') hand_on(output, input);
+    field(lines[i], 3, output);
+    waitpid(start(lines[i]), &status, 0);
+    if (status) _exit(1);
+  }
+  _exit(0);
+}
+
+static int counted(char letter) {
+  char line[64];
+  int count = 0;
+  if (!fgets(line, sizeof line, stdin) || *line != letter) exit(1);
+  sscanf(line + 1, "%d", &count);
+  return count;
+}
+
 static void burst(int count) {
   pid_t *children = calloc(count, sizeof *children);
   long *begun = calloc(count, sizeof *begun), first = 0, last = 0;
-  char **lines = calloc(count, sizeof *lines);
-  size_t room = 0;
-  for (int i = 0; i < count; i++) room = 0, getline(&lines[i], &room, stdin);
+  char ***lines = calloc(count, sizeof *lines);
+  int *steps = calloc(count, sizeof *steps);
+  for (int i = 0; i < count; i++) {
+    lines[i] = calloc(steps[i] = counted('N'), sizeof **lines);
+    for (int step = 0; step < steps[i]; step++) {
+      size_t room = 0;
+      getline(&lines[i][step], &room, stdin);
+    }
+  }
+  fflush(stdout);
   first = now();
-  for (int i = 0; i < count; i++) begun[i] = now(), children[i] = start(lines[i]);
+  for (int i = 0; i < count; i++) begun[i] = now(), children[i] = walk(lines[i], steps[i]);
   for (int done = 0; done < count; done++) {
     int status;
     pid_t child = wait(&status);
@@ -65,8 +115,11 @@ static void burst(int count) {
       if (children[i] == child) printf("%d %ld\n", WEXITSTATUS(status), last - begun[i]);
   }
   printf("wall %ld\n", last - first);
-  for (int i = 0; i < count; i++) free(lines[i]);
-  free(lines), free(children), free(begun);
+  for (int i = 0; i < count; i++) {
+    for (int step = 0; step < steps[i]; step++) free(lines[i][step]);
+    free(lines[i]);
+  }
+  free(lines), free(steps), free(children), free(begun);
 }
 
 /* ------------------------------------------------------------------------------- kernel floor */
