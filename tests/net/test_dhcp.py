@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from cni_daemon.dhcp.packets import Kind, Option, Packet
-from support import cnidaemon, dhcpserver, netns, processes, waiting
+from support import cnidaemon, dhcpserver, netns, peers, processes, waiting
 
 pytestmark = pytest.mark.root
 
@@ -60,7 +60,7 @@ def test_a_lease_is_had_renewed_kept_through_a_crash_and_given_back(
         f"--dhcp-option=option:classless-static-route,{routed}",
     )  # fmt: skip
     pod = namespaces.make("pod")
-    outcome = node.call("ADD", config(node, priority=7), pod=pod)
+    outcome = node.call("ADD", config(node, priority=7, request=[{"option": "121"}]), pod=pod)
     assert outcome.status == 0, outcome.stdout
     given = outcome.document["ips"][0]
     assert given["gateway"] == "10.77.0.1"
@@ -108,6 +108,39 @@ def test_a_server_learns_what_is_configured(
     assert "42:ntp-server" in requested
     assert "3:router" not in log.partition("sent size")[0]
     assert "gateway" not in outcome.document["ips"][0]
+
+
+@pytest.mark.builds("cni-plugins")
+def test_the_result_is_that_of_the_reference_plugin(
+    node: cnidaemon.Daemon, namespaces: netns.Namespaces, spawner: processes.Processes
+) -> None:
+    """Both get a lease of one server, side by side: all but the address is the same."""
+    routed = "10.5.0.0/16,10.77.0.9,10.6.0.0/16,0.0.0.0"
+    dnsmasq(node, spawner, f"--dhcp-option=option:classless-static-route,{routed}")
+    reference, socket = peers.plugin("dhcp"), node.folder / "ref.sock"
+    command = ["/usr/bin/nsenter", f"--net={node.host}", "--", str(reference)]
+    spawner.spawn([*command, "daemon", f"-socketpath={socket}"], name="reference dhcp")
+    waiting.until_blocking(socket.exists, "socket of the reference's daemon")
+
+    def told(found: cnidaemon.Outcome) -> tuple[Any, ...]:
+        (ip,) = found.document["ips"]
+        return ip["address"].split("/")[1], ip.get("gateway"), found.document.get("routes")
+
+    def routes(pod: str, found: cnidaemon.Outcome) -> str:
+        own = found.document["ips"][0]["address"].split("/")[0]
+        return netns.run(pod, "ip", "route", "show").replace(own, "OWN")
+
+    for number, requested in enumerate(([], [{"option": "121"}])):
+        wanted = config(node, priority=3, request=requested, daemonSocketPath=str(socket))
+        theirs, ours = namespaces.make("theirs"), namespaces.make("ours")
+        about = {"host": node.host, "pod": theirs, "container": f"their{number}"}
+        peer = cnidaemon.execute(peers.plugin("bridge"), "ADD", wanted, **about)
+        assert peer.status == 0, peer.stdout
+        outcome = node.call("ADD", wanted, pod=ours, container=f"our{number}")
+        assert outcome.status == 0, outcome.stdout
+        assert told(outcome) == told(peer)
+        assert routes(ours, outcome) == routes(theirs, peer)
+        assert ("10.6.0.0/16" in routes(ours, outcome)) is bool(requested)
 
 
 def test_without_a_server_the_add_fails_and_leaves_nothing(
@@ -221,6 +254,21 @@ def test_macvlan_and_a_namespace_that_goes(
     assert addresses(pod) == ["10.77.0.50/24"]
     waiting.until_blocking(lambda: scripted.seen.count(Kind.REQUEST) >= 2, "renewal")
     namespaces.remove(pod)
+    assert node.call("DEL", wanted, pod=pod).status == 0
+    assert cnidaemon.leftovers(node.host) == []
+
+
+def test_a_list_carried_out_as_one_begins_with_a_lease(
+    node: cnidaemon.Daemon, namespaces: netns.Namespaces, scripted: dhcpserver.Scripted
+) -> None:
+    bridge = {"type": "bridge", "bridge": "br0", "ipMasq": True, "ipam": {"type": "dhcp"}}
+    wanted = node.config("bitts", plugins=[bridge, {"type": "firewall"}])
+    pod = namespaces.make("pod")
+    outcome = node.call("ADD", wanted, pod=pod)
+    assert outcome.status == 0, outcome.stdout
+    elements = cnidaemon.leftovers(node.host)
+    assert any("masq4" in each and "10.77.0.50" in each for each in elements), elements
+    assert any("allowed4" in each and "10.77.0.50" in each for each in elements), elements
     assert node.call("DEL", wanted, pod=pod).status == 0
     assert cnidaemon.leftovers(node.host) == []
 

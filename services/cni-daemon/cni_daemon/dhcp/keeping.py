@@ -37,6 +37,7 @@ class Keeping:
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._failing: set[Key] = set()
         self._ended = 0
+        self._is_closed = False
         self._log = logs.get("dhcp")
 
     def start(self) -> None:
@@ -48,6 +49,7 @@ class Keeping:
     async def close(self) -> None:
         """Let go; leases stay as they are."""
         self._journal.unwatch(self._told)
+        self._is_closed = True
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -71,7 +73,7 @@ class Keeping:
 
     def _follow(self, key: Key) -> None:
         """Begin or end with an attachment's lease."""
-        is_kept = _kept(self._journal.entry(key)) is not None
+        is_kept = _kept(self._journal.entry(key)) is not None and not self._is_closed
         task = self._tasks.get(key)
         if is_kept and task is None:
             task = asyncio.create_task(self._keep(key), name=f"lease {key.container_id}")
@@ -83,7 +85,9 @@ class Keeping:
     def _over(self, key: Key, task: "asyncio.Task[None]") -> None:
         self._tasks.pop(key, None)
         self._failing.discard(key)
-        if not task.cancelled() and task.exception() is not None:
+        if task.cancelled():
+            self._follow(key)  # an ADD may have followed the DEL that ended it
+        elif task.exception() is not None:
             self._log.error("A lease is kept no longer", attachment=key, err=task.exception())
 
     async def _keep(self, key: Key) -> None:

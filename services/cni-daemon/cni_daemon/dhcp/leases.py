@@ -145,10 +145,8 @@ def _classless(data: bytes) -> Iterator[Route]:
         via = IPv4(data[at + 1 + size : at + 5 + size])
         network = ipaddress.ip_network((int(target), length), strict=False)
         destination = ipaddress.ip_interface(str(network))
-        if via == NOWHERE:
-            yield Route(destination, None, scope=LINK)
-        else:
-            yield Route(destination, via)
+        # A router that is said to be nowhere stays one: without it others would put theirs there.
+        yield Route(destination, via, scope=LINK if via == NOWHERE else None)
         at += 5 + size
 
 

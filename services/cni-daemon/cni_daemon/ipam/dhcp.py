@@ -17,10 +17,9 @@ from cni_daemon.operations import Operation
 
 TYPE = "dhcp"
 _DEFAULTS = (Option.ROUTERS, Option.SUBNET_MASK)
-_ALWAYS = (
-    Option.CLASSLESS_ROUTES, Option.STATIC_ROUTES, Option.RENEWAL_TIME, Option.REBINDING_TIME,
-)  # fmt: skip
-"""What is used here is asked for, whatever the configuration says: many servers tell no more."""
+_ALWAYS = (Option.RENEWAL_TIME, Option.REBINDING_TIME)
+"""What is asked for besides: many servers tell no more. Routes are left to the configuration, as
+the reference does: a server that tells them may mean others by its router."""
 
 _NAMES = {
     "dhcp-client-identifier": Option.CLIENT_ID,
