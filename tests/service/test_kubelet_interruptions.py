@@ -45,22 +45,23 @@ def has_ended(pod: dict[str, Any]) -> bool:
     return "terminated" in pod["status"]["containerStatuses"][0]["state"]
 
 
-async def test_a_restarted_kubelet_keeps_pods_and_mounts_and_lets_go_of_them_later(
+async def test_a_restarted_kubelet_keeps_pods_and_ends_those_forgotten_meanwhile(
     work: Work,
 ) -> None:
     await busy(work, "one", "two")
     before = await work.runs("one")
     mounted = await work.mounts("one")
     times = work.plugin.registrations()
-    await work.plugin.restart_kubelet()
+    await work.plugin.restart_kubelet(meanwhile=lambda: work.forget("two"))
     await work.plugin.registered_again(times + 1)
     await work.pod("three", f"echo here {SAY}")
     assert await work.says("three") == "here"
     after = await work.runs("one")
     assert (after["containerID"], after["restartCount"]) == (before["containerID"], 0)
     assert await work.mounts("one") == mounted
-    await work.delete("one", "two")
     await reads_back(work, "two", "reader")
+    await work.delete("one")
+    await reads_back(work, "one", "another")
 
 
 async def test_an_upgraded_driver_takes_over_the_pods_of_the_former(work: Work) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import pathlib
 import signal
+from collections.abc import Awaitable, Callable
 
 from support import servers, waiting
 
@@ -28,11 +29,25 @@ def _is(entry: pathlib.Path, space: str) -> bool:
     return inside and words[0].endswith(b"/kubelet")
 
 
-async def restart(machine: servers.Machine) -> None:
-    """Kill the kubelet and wait until the cluster has started another."""
+def parent(pid: int) -> int:
+    """Return the process that started another. Blocking."""
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("PPid:")[2].split()[0])
+
+
+async def restart(machine: servers.Machine, meanwhile: Callable[[], Awaitable[None]]) -> None:
+    """Have the kubelet stand still, do something, kill it, and wait for the next.
+
+    The cluster starts that one, as an init system does.
+    """
     before = await asyncio.to_thread(pids, machine)
+    parents = [await asyncio.to_thread(parent, pid) for pid in before]
     for pid in before:
+        os.kill(pid, signal.SIGSTOP)
+    await meanwhile()
+    for pid, above in zip(before, parents, strict=True):
         os.kill(pid, signal.SIGKILL)
+        os.kill(above, signal.SIGCONT)  # nsenter stops itself with its child
 
     async def another() -> bool:
         now = await asyncio.to_thread(pids, machine)

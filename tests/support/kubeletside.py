@@ -12,7 +12,7 @@ import itertools
 import os
 import pathlib
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from support import cluster as clusters
@@ -29,6 +29,10 @@ DRIVER, REGISTRAR, PROBE, PROVISIONER = (
     "csi-provisioner",
 )
 _numbers = itertools.count(1)
+
+
+async def nothing() -> None:
+    """Do nothing."""
 
 
 @dataclass(slots=True)
@@ -139,12 +143,14 @@ class Plugin:
         self.agent = self.spawner.spawn(command, name="agent")
         await self.agent.wait_ready(ready.exists, "ready file of the node agent")
 
-    async def restart_kubelet(self) -> None:
-        """Kill the kubelet, or the node agent, and have another."""
+    async def restart_kubelet(self, meanwhile: Callable[[], Awaitable[None]] = nothing) -> None:
+        """Kill the kubelet, or the node agent, and have another; ``meanwhile`` it does nothing."""
         if self.is_kubernetes:
-            await kubelets.restart(self.machine)
+            await kubelets.restart(self.machine, meanwhile)
         else:
             assert self.agent is not None
+            self.agent.send_signal(signal.SIGSTOP)
+            await meanwhile()
             self.agent.kill()
             await self.start_agent()
 
