@@ -98,18 +98,24 @@ class TlsListener:
     async def start(self, made: Made) -> None:
         """Listen; raises OSError for a wrong address or certificates that cannot be read."""
         await self._credentials.context(is_server=True)
-        loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(
-            self._host or None, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        family, _, _, _, address = found[0]
-        self._socket = opened = socket.create_server(
-            (str(address[0]), self._port), family=family, backlog=BACKLOG
-        )
+        self._socket = opened = await self._opened()
         opened.setblocking(False)
         self._accepting = asyncio.create_task(
             self._accept(opened, made), name=f"accept {self.text}"
         )
+
+    async def _opened(self) -> socket.socket:
+        if not self._host and socket.has_dualstack_ipv6():  # both kinds of addresses
+            with contextlib.suppress(OSError):
+                return socket.create_server(
+                    ("", self._port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True
+                )
+        anywhere = "0.0.0.0"  # noqa: S104  # what an empty host asks for
+        found = await asyncio.get_running_loop().getaddrinfo(
+            self._host or anywhere, self._port, type=socket.SOCK_STREAM
+        )
+        family, _, _, _, address = found[0]
+        return socket.create_server((str(address[0]), self._port), family=family, backlog=BACKLOG)
 
     async def withdraw(self) -> None:
         """Close the port, and break off handshakes."""

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import pathlib
 import shutil
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -44,9 +45,11 @@ def kit(tmp_path_factory: pytest.TempPathFactory) -> Kit:
 
 
 @contextlib.asynccontextmanager
-async def serving(files: tls.Files, sample: rpcs.Sample) -> AsyncIterator[int]:
+async def serving(
+    files: tls.Files, sample: rpcs.Sample, host: str = "127.0.0.1"
+) -> AsyncIterator[int]:
     """Serve the sample at a free port and return that."""
-    place = listeners.TlsListener("127.0.0.1", 0, tls.Credentials(files), CLIENT)
+    place = listeners.TlsListener(host, 0, tls.Credentials(files), CLIENT)
     running = server.Server([sample], place)
     await running.start()
     try:
@@ -57,9 +60,9 @@ async def serving(files: tls.Files, sample: rpcs.Sample) -> AsyncIterator[int]:
 
 @contextlib.asynccontextmanager
 async def calling(
-    port: int, files: tls.Files, name: str = SERVER
+    port: int, files: tls.Files, host: str = "127.0.0.1"
 ) -> AsyncIterator[channel.Channel]:
-    place = endpoints.TlsEndpoint("127.0.0.1", port, tls.Credentials(files), name)
+    place = endpoints.TlsEndpoint(host, port, tls.Credentials(files), SERVER)
     opened = channel.Channel(place)
     try:
         yield opened
@@ -86,6 +89,20 @@ async def test_the_two_that_are_meant_talk_to_each_other(kit: Kit, sample: rpcs.
         assert await asyncio.gather(*(echo(opened, f"{n}{long}") for n in range(5))) == [
             f"{n}{long}" for n in range(5)
         ]
+
+
+async def test_without_a_host_every_address_is_listened_at(kit: Kit, sample: rpcs.Sample) -> None:
+    hosts = ["127.0.0.1", *(["::1"] if socket.has_dualstack_ipv6() else [])]
+    async with serving(kit.server, sample, "") as port:
+        for host in hosts:
+            async with calling(port, kit.client, host) as opened:
+                assert await echo(opened) == "hello"
+
+
+async def test_an_address_that_is_not_here_is_refused(kit: Kit, sample: rpcs.Sample) -> None:
+    with pytest.raises(OSError, match="assign"):
+        async with serving(kit.server, sample, "192.0.2.77"):
+            pass
 
 
 async def test_another_node_cannot_answer(kit: Kit, sample: rpcs.Sample) -> None:
