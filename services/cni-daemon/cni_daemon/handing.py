@@ -121,19 +121,15 @@ def _in_container(channel: Socket, operation: devices.HandBack) -> Link | None:
 
 
 def _on_host(channel: Socket, operation: devices.HandBack) -> Link | None:
-    """Find it on the host: not yet taken, back already, or back under a name of the container."""
+    """Find it on the host: back under a name of the container, not yet taken, or back already."""
     present = {each.name: each for each in _every(channel)}
-    if operation.name in present:
-        return present[operation.name]
-    return next(
-        (
-            each
-            for each in present.values()
-            if each.alias == operation.name
-            and (each.name == operation.ifname or each.name.startswith("dev"))
-        ),
-        None,
+    fallen = (
+        each
+        for each in present.values()
+        if each.alias == operation.name
+        and (each.name == operation.ifname or each.name.startswith(_ANY_FREE_NAME[:-2]))
     )
+    return next(fallen, present.get(operation.name))
 
 
 def _fallen_back(channel: Socket, operation: devices.HandBack) -> Link | None:
@@ -149,13 +145,21 @@ def _fallen_back(channel: Socket, operation: devices.HandBack) -> Link | None:
 
 
 def _restore(found: Link, operation: devices.HandBack, host: Socket) -> None:
+    """Give it its old name and alias, unless somebody else has the name by now."""
     messages: list[Message] = []
     if found.name != operation.name:
+        if any(each.name == operation.name for each in _every(host)):
+            _warn_of_taken(operation.name)
+            return
         messages.append(links.change(found.index, Change(cleared=links.UP)))
         messages.append(links.change(found.index, Change(name=operation.name)))
     if found.alias == operation.name:
         messages.append(links.change(found.index, Change(alias=operation.alias)))
     host.perform(messages, f"giving back {operation.name}")
+
+
+def _warn_of_taken(name: str) -> None:
+    logs.get("handing").warning("The name of a device is taken on the host", link=name)
 
 
 def _move_out(link: Link, operation: devices.HandBack, where: Scene) -> None:
@@ -165,7 +169,7 @@ def _move_out(link: Link, operation: devices.HandBack, where: Scene) -> None:
     with _own_namespace() as descriptor:
         way = Change(netns_fd=descriptor, name=name, alias=operation.alias)
         if is_taken:
-            logs.get("handing").warning("The name of a device is taken on the host", link=name)
+            _warn_of_taken(name)
             way = replace(way, name=_ANY_FREE_NAME, alias=name)
         else:  # so that nobody sees it on the host under a name of the container
             channel.attempt([links.change(link.index, each) for each in _prepared(name)])
