@@ -148,6 +148,9 @@ async def test_snapshots_and_copies_stay_on_the_node_of_their_source(client: Cli
     assert "wanted is" in await refused(Code.RESOURCE_EXHAUSTED, client.create(wrong))
     listed = await client.list_snapshots(snapshot_id=snapshot.snapshot_id)
     assert [one.source_volume_id for one in listed] == [volume.volume_id]
+    for wanted, count in ((volume.volume_id, 1), (cloned.volume_id, 0), ("somebody-elses", 0)):
+        assert len(await client.list_snapshots(source_volume_id=wanted)) == count
+    assert await client.list_snapshots(snapshot_id="somebody-elses") == []
     get = v1.GetSnapshotRequest(snapshot_id=snapshot.snapshot_id)
     reply = await client.controller.get_snapshot(get, timeout=TIMEOUT)
     assert reply.snapshot == snapshot

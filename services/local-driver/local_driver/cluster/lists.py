@@ -36,7 +36,7 @@ class Lists:
     async def volumes(self, request: v1.ListVolumesRequest) -> v1.ListVolumesResponse:
         """Return a page of volumes; those of nodes that are away are there, as abnormal."""
         after = _position(request.starting_token)
-        problems = await self._problems(is_first=not after)
+        problems = await self._problems(self._fleet.links, is_first=not after)
         every = [
             (one.volume_id, (node, one))
             for node in self._fleet.nodes
@@ -79,11 +79,12 @@ class Lists:
         """Return a page of snapshots: all, of a volume, or one."""
         after = _position(request.starting_token)
         limit = _limit(request.max_entries)
-        await self._problems(is_first=not after)
+        links = self._concerned(request)
+        await self._problems(links, is_first=not after)
         every = [
             (one.snapshot_id, one)
-            for node in self._fleet.nodes
-            for one in self._book.snapshots(node)
+            for link in links
+            for one in self._book.snapshots(link.node)
             if request.snapshot_id in ("", one.snapshot_id)
             and request.source_volume_id in ("", one.source_id)
         ]
@@ -92,6 +93,14 @@ class Lists:
             v1.ListSnapshotsResponseEntry(snapshot=known.snapshot_message(one)) for one in page
         ]
         return v1.ListSnapshotsResponse(entries=entries, next_token=token)
+
+    def _concerned(self, request: v1.ListSnapshotsRequest) -> list[NodeLink]:
+        """Return the nodes whose snapshots can be meant: an ID is of one node."""
+        wanted = {one for one in (request.snapshot_id, request.source_volume_id) if one}
+        links = self._fleet.links
+        return [
+            link for link in links if {places.of_node(link.node)} >= set(map(places.of_id, wanted))
+        ]
 
     async def health(
         self, request: v1.ControllerListVolumeHealthRequest
@@ -111,13 +120,13 @@ class Lists:
         page, token = _page(every, after, limit)
         return v1.ControllerListVolumeHealthResponse(entries=page, next_token=token)
 
-    async def _problems(self, *, is_first: bool) -> dict[str, str]:
+    async def _problems(self, links: Sequence[NodeLink], *, is_first: bool) -> dict[str, str]:
         """Return why nodes could not tell anew, by node; nothing for those that could."""
         if is_first:
-            answers = await self._fleet.each(self._fleet.links, NodeLink.refresh)
+            answers = await self._fleet.each(links, NodeLink.refresh)
             failed = {node: one for node, one in answers.items() if isinstance(one, RpcError)}
             return {node: _unreachable(error) for node, error in failed.items()}
-        away = [link for link in self._fleet.links if not link.is_here]
+        away = [link for link in links if not link.is_here]
         return {link.node: f"{UNREACHABLE}: {link.reason}" for link in away}
 
 
