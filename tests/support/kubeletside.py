@@ -12,11 +12,12 @@ import itertools
 import os
 import pathlib
 import signal
+import subprocess
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from support import cluster as clusters
-from support import kubelets, netns, nodeside, processes, servers, waiting
+from support import kubelets, leaks, netns, nodeside, processes, servers, waiting
 
 BACKENDS = "directory,image"
 INSIDE = "/var/lib/kubelet"
@@ -295,7 +296,15 @@ class Plugin:
                 with contextlib.suppress(ProcessLookupError):
                     daemon.freeze(frozen=False)
         self.spawner.close()
+        await asyncio.to_thread(self._free_devices)
         await asyncio.to_thread(clusters.remove_tree, self.place.home(inside=False))
+
+    def _free_devices(self) -> None:
+        """Free what a failed test left bound: seen from here, no path leads to its file."""
+        for line in leaks.loop_devices():
+            if self.name in line:
+                device = f"/dev/{line.partition(' ')[0]}"
+                subprocess.run(["losetup", "--detach", device], check=False, timeout=20)
 
 
 def get(port: int, path: str) -> tuple[int, str]:
