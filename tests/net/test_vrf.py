@@ -24,7 +24,7 @@ _LINK = (
     "link set {0} up", "addr add fd0{1}::2/64 dev {0} nodad",
     "route add default via 10.9.{1}.1 dev {0} metric {1}",
     "route add 192.0.2.0/24 via 10.9.{1}.1 dev {0} metric {1}",
-    "route add fd77::/64 via fd0{1}::1 dev {0}", "route add 198.51.100.0/24 dev {0} table 77",
+    "route add fd7{1}::/64 via fd0{1}::1 dev {0}", "route add 198.51.{1}.0/24 dev {0} table 77",
 )  # fmt: skip
 
 
@@ -89,6 +89,7 @@ def test_a_link_that_is_gone_does_not_block_its_del(
 ) -> None:
     pod = namespaces.make("pod")
     prepare(pod, "eth0", 1, keeps=True)
+    netns.run(pod, "ip", "route", "flush", "table", "77")  # what is not in main gets lost
     config = daemon.config("vrf", vrfname="blue", prevResult=PREVIOUS)
     before = cnisnapshot.pod(pod)
     assert daemon.call("ADD", config, pod=pod).status == 0

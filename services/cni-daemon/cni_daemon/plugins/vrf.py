@@ -132,12 +132,13 @@ def _entered(call: Call, pod: View, link: Link, master: int, table: int) -> Iter
         ChangeLink(Place.POD, Change(master=0), name=call.ifname),
     )
     kept = [
-        each.interface
+        each
         for each in pod.addresses.get(call.ifname, ())
         if each.interface.version == 6 and each.scope == addresses.GLOBAL
     ]
-    for interface in kept:
-        yield Step(AddAddress(Place.POD, link.index, interface, is_shared=True))
+    for each in kept:
+        is_known = bool(each.flags & addresses.NO_DAD)
+        yield Step(AddAddress(Place.POD, link.index, each.interface, is_known, is_shared=True))
     if kept:
         yield Step(AwaitAddresses(Place.POD, link.index))
     for route in moved:
