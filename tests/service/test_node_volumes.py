@@ -236,7 +236,7 @@ async def test_without_mount_rights_pods_wait_and_say_why(
 
 
 async def test_two_agents_cannot_share_a_folder(bench: Bench) -> None:
-    with pytest.raises(AssertionError, match="in use by another node agent"):
+    with pytest.raises(AssertionError, match="another devcluster-node works here"):
         await nodeagent.start_agent(bench.cluster, "other", bench.node.root_dir)
 
 

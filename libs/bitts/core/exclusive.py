@@ -12,15 +12,17 @@ from bitts.core.process import ExitError
 
 
 @contextlib.asynccontextmanager
-async def holding(state: pathlib.Path, program: str) -> AsyncIterator[None]:
+async def holding(
+    state: pathlib.Path, program: str, flag: str = "--state-dir"
+) -> AsyncIterator[None]:
     """Hold ``state`` (made if it is missing) for ``program`` alone.
 
-    Raises ExitError(1) naming ``--state-dir`` if it cannot be had.
+    Raises ExitError(1) naming the flag that chose it if it cannot be had.
     """
     try:
         handle = await asyncio.to_thread(_lock, state, program)
     except OSError as error:
-        raise ExitError(1, f"--state-dir {state}: {error.strerror or error}") from error
+        raise ExitError(1, f"{flag} {state}: {error.strerror or error}") from error
     try:
         yield
     finally:

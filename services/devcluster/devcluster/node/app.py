@@ -3,13 +3,12 @@
 import asyncio
 import contextlib
 import ctypes
-import fcntl
 import os
 import pathlib
 from collections.abc import AsyncIterator
 
 import bitts
-from bitts.core import logs, process
+from bitts.core import exclusive, logs, process
 from bitts.kube import cache as caches
 from bitts.kube import client as clients
 from bitts.kube import config as configuration
@@ -32,7 +31,12 @@ def run(options: Options) -> int:
 
 async def _main(running: process.Process, options: Options) -> None:
     layout = paths.Layout(options.root)
-    lock = await asyncio.to_thread(_take_root, layout)
+    await asyncio.to_thread(_prepare, layout)
+    async with exclusive.holding(layout.root, PROGRAM, "--root-dir"):
+        await _connect(running, options, layout)
+
+
+async def _connect(running: process.Process, options: Options, layout: paths.Layout) -> None:
     try:
         config = await configuration.load(options.kubeconfig)
         agent = f"{PROGRAM}/{bitts.__version__}"
@@ -40,8 +44,6 @@ async def _main(running: process.Process, options: Options) -> None:
             await _serve(running, options, layout, client)
     except configuration.ConfigError as error:
         raise process.ExitError(1, str(error)) from error
-    finally:
-        os.close(lock)
 
 
 async def _serve(
@@ -120,20 +122,11 @@ async def _leave(
     await drivers.close()
 
 
-def _take_root(layout: paths.Layout) -> int:
-    """Make the folders, and hold them: two agents on one folder would undo each other."""
+def _prepare(layout: paths.Layout) -> None:
+    """Make the folders; containers outlive their starter and are handed to us to reap."""
     for folder in (layout.registry, layout.plugins, layout.pods):
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-    lock = os.open(layout.root / ".agent.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        text = f"--root-dir {layout.root} is in use by another node agent"
-        raise process.ExitError(1, text) from None
-    # Containers outlive their starter and are handed to us to reap.
     ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1)
-    return lock
 
 
 def has_mount_rights(status: pathlib.Path = pathlib.Path("/proc/self/status")) -> bool:
