@@ -173,7 +173,7 @@ def row(result: Result) -> dict[str, object]:
     named = {"program": case.who, "latency": case.latency, "limits": case.limits}
     told = {**named, "claims": case.claims, **result.figures, "writes": writes}
     if case.cluster == "kubernetes":
-        told["writes_by"] = ", ".join(
+        told["writes_by"] = "\n".join(
             f"{name} {count / case.claims:.2f}" for name, count in result.writers.most_common()
         )
     return told
