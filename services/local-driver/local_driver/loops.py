@@ -12,6 +12,7 @@ import errno
 import fcntl
 import os
 import pathlib
+import re
 import stat
 import struct
 from collections.abc import Iterator
@@ -19,6 +20,8 @@ from dataclasses import dataclass
 
 _CONTROL = pathlib.Path("/dev/loop-control")
 _BLOCKS = "/sys/block"
+_PARTITIONS = pathlib.Path("/proc/partitions")
+_NAME = re.compile(r"loop(\d+)")
 _MAJOR = 7
 _LOOP_CONFIGURE, _LOOP_CLR_FD, _LOOP_GET_STATUS64 = 0x4C0A, 0x4C01, 0x4C05
 _LOOP_SET_CAPACITY, _LOOP_CTL_GET_FREE = 0x4C07, 0x4C82
@@ -142,14 +145,22 @@ def bound() -> list[tuple[int, str]]:
     Only the name is sure: the kernel gives the path as seen from wherever it was attached.
     """
     found = []
-    for block in os.listdir(_BLOCKS):
-        if block.startswith("loop"):
-            # Most devices are not bound, and one that is being detached loses the file.
-            with contextlib.suppress(OSError):
-                path = _read(f"{_BLOCKS}/{block}/loop/backing_file")
-                name = os.path.basename(path.rstrip("\n").removesuffix(" (deleted)"))
-                found.append((int(block.removeprefix("loop")), name))
-    return sorted(found)
+    for number in _sized():
+        with contextlib.suppress(OSError):  # one that is being detached loses the file
+            path = _read(f"{_BLOCKS}/loop{number}/loop/backing_file")
+            name = os.path.basename(path.rstrip("\n").removesuffix(" (deleted)"))
+            found.append((number, name))
+    return found
+
+
+def _sized() -> list[int]:
+    """Return the devices that have a size, in order: bound ones, and only those.
+
+    A machine keeps the devices that it ever had, hundreds perhaps, most of them unbound: to ask
+    each for its file would take milliseconds.
+    """
+    names = [line.rpartition(" ")[2] for line in _PARTITIONS.read_text().splitlines()]
+    return sorted(int(found[1]) for found in map(_NAME.fullmatch, names) if found)
 
 
 def of_deleted(folder: pathlib.Path) -> list[tuple[int, str]]:
