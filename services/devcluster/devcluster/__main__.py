@@ -43,7 +43,7 @@ class Flags:
         self._network = known.choice(
             "pod-network",
             ("bitts", "reference"),
-            "reference",
+            "bitts",
             "kubernetes: cni-daemon of Bitts or the CNI reference plugins of the machine",
         )
         self.clear = known.boolean(
