@@ -20,7 +20,7 @@ from support.localdriver import Client, Use
 AT_ONCE = 50
 """Calls in flight where calls per second are measured."""
 
-HELD = 20.0
+HELD = 60.0
 """Seconds in which a device without users goes, on a machine where containers start."""
 
 Call = Callable[[], Awaitable[object]]
