@@ -105,7 +105,13 @@ def test_finalizers_hold_a_deleted_object_and_none_may_join(api: Api) -> None:
     assert api.delete(maps, "m", "default") is marked, "deleting again changes nothing"
     with pytest.raises(errors.ApiError, match="no new finalizers can be added"):
         api.patch(maps, "m", {"metadata": {"finalizers": ["a.io/x", "b.io/y"]}}, "default")
-    api.patch(maps, "m", {"metadata": {"finalizers": []}}, "default")
+    told: list[dict[str, Any]] = []
+    api.subscribe(maps, lambda event, old, new: told.append({"event": event, **new["metadata"]}))
+    left = api.patch(maps, "m", {"metadata": {"finalizers": []}}, "default")
+    (gone,) = told
+    assert (gone["event"], gone["finalizers"]) == ("DELETED", ["a.io/x"]), "as it was stored last"
+    assert "finalizers" not in left["metadata"]
+    assert left["metadata"]["resourceVersion"] == gone["resourceVersion"]
     assert api.get(maps, "m", "default") is None
     assert seen == [("ADDED", True), ("MODIFIED", False), ("DELETED", False)]
 
@@ -287,3 +293,12 @@ def test_lists_are_by_namespace_and_label(api: Api) -> None:
         for query in ((), ("shop",), (None, "x=1"))
     ]
     assert names == [["a", "b"], ["b"], ["a"]]
+
+
+def test_who_wrote_what_is_remembered(api: Api) -> None:
+    maps = api.resource("configmaps")
+    made = api.create(maps, config(), "default", manager="somebody")
+    changed = api.patch(maps, "m", {"data": {"k": "w"}}, "default", manager="another")
+    api.patch(maps, "m", {"data": {"k": "w"}}, "default", manager="a third, in vain")
+    versions = [int(one["metadata"]["resourceVersion"]) for one in (made, changed)]
+    assert list(api.writes)[-2:] == [(versions[0], "somebody", ""), (versions[1], "another", "")]

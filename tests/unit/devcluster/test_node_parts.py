@@ -4,7 +4,17 @@ import pathlib
 from typing import Any
 
 import pytest
-from devcluster.node import app, commands, membership, model, mountinfo, paths, plugins, sandbox
+from devcluster.node import (
+    app,
+    commands,
+    membership,
+    model,
+    mountinfo,
+    paths,
+    plugins,
+    sandbox,
+    sources,
+)
 from devcluster.node.containers import StartError
 from devcluster.node.model import Mounted
 
@@ -21,6 +31,15 @@ def command(container: dict[str, Any], **spec: Any) -> Any:
                {"name": "h", "hostPath": {"path": "/host"}}]  # fmt: skip
     pod = model.Pod(metadata=meta, spec={"containers": [one], "volumes": volumes, **spec})
     return commands.build(pod, "main", 0, RECORD, LAYOUT)
+
+
+def test_volumes_that_no_container_uses_are_left_alone() -> None:
+    spec = {
+        "initContainers": [{"name": "i", "volumeDevices": [{"name": "disk", "devicePath": "/d"}]}],
+        "containers": [{"name": "c", "volumeMounts": [{"name": "data", "mountPath": "/m"}]}],
+        "volumes": [{"name": name} for name in ("data", "disk", "spare")],
+    }
+    assert sources.used(spec) == {"data", "disk"}
 
 
 def test_volumes_are_mounted_outer_folders_first() -> None:
