@@ -52,6 +52,24 @@ def is_unschedulable(pod: workloads.Obj) -> bool:
     return bool(found.get("PodScheduled", {}).get("reason") == "Unschedulable")
 
 
+@pytest.mark.parametrize("kind", [FOLDER, LATE])
+async def test_groups_parts_and_read_only_reach_the_volume(work: Work, kind: str) -> None:
+    await work.claim("data", kind)
+    volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    whole, part = {"name": "data", "mountPath": "/whole"}, {"name": "data", "mountPath": "/part"}
+    script = f"touch /part/f; stat -c '%u %g' /whole/in/side/f {SAY}"
+    seen = {"volumeMounts": [whole, {**part, "subPath": "in/side"}]}
+    identity = {"runAsUser": 1234, "fsGroup": 4321}
+    spec = {"volumes": [volume], "containers": [workloads.container(script, seen)]}
+    await work.pod("user", "", **spec, securityContext=identity)
+    assert await work.says("user") == "1234 4321"
+    volume["persistentVolumeClaim"] = {"claimName": "data", "readOnly": True}
+    script = f"test -e /whole/in/side/f; ! touch /whole/g 2>/dev/null; echo kept {SAY}"
+    spec["containers"] = [workloads.container(script, {"volumeMounts": [whole]})]
+    await work.pod("reader", "", **spec)
+    assert await work.says("reader") == "kept"
+
+
 async def test_an_ephemeral_volume_comes_and_goes_with_its_pod(work: Work) -> None:
     template = {"spec": work.claim_spec(LATE)}
     volumes = [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}}]

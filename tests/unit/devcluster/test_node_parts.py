@@ -1,6 +1,7 @@
 """The node agent's pure parts: commands, registrations, paths, mount tables."""
 
 import pathlib
+import stat
 from typing import Any
 
 import pytest
@@ -103,6 +104,18 @@ def test_sub_paths_stay_inside(tmp_path: pathlib.Path) -> None:
     mounts[0]["subPath"] = "new/folder"
     command({"volumeMounts": mounts}, volumes=volumes)
     assert (tmp_path / "new/folder").is_dir()
+
+
+def test_sub_paths_are_made_as_open_as_their_volume(tmp_path: pathlib.Path) -> None:
+    mounts = [{"name": "h", "mountPath": "/x", "subPath": "a/b"}]
+    volumes = [{"name": "h", "hostPath": {"path": str(tmp_path)}}]
+    tmp_path.chmod(0o2770)
+    command({"volumeMounts": mounts}, volumes=volumes)
+    made = tmp_path / "a/b"
+    assert stat.S_IMODE(made.stat().st_mode) == 0o2770
+    made.chmod(0o700)
+    command({"volumeMounts": mounts}, volumes=volumes)
+    assert stat.S_IMODE(made.stat().st_mode) == 0o700, "one that is there stays as it is"
 
 
 def test_links_are_followed_as_the_container_sees_them(tmp_path: pathlib.Path) -> None:

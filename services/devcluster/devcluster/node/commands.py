@@ -2,6 +2,7 @@
 
 import pathlib
 import posixpath
+import stat
 from collections.abc import Mapping
 from typing import Any
 
@@ -103,12 +104,18 @@ def _folder(
 
 
 def _inside(volume: pathlib.Path, sub: str) -> pathlib.Path:
-    """A folder of the volume; links that lead out of it are refused."""
+    """A folder of the volume; links that lead out of it are refused.
+
+    One that is missing is made as open as the volume is: a pod's group may write there too.
+    """
     path = (volume / sub).resolve()
     if not path.is_relative_to(volume.resolve()):
         raise StartError(f"subPath {sub!r} leads out of its volume")
     if not path.exists():
-        path.mkdir(parents=True)
+        mode = stat.S_IMODE(volume.stat().st_mode)
+        for folder in reversed([one for one in (path, *path.parents) if not one.exists()]):
+            folder.mkdir(mode)
+        path.chmod(mode)  # the process's mask took something, and the system call the group's bit
     return path
 
 
