@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
-from support import processes
+from support import processes, workloads
 from support.kubeletside import DRIVER, PROBE, REGISTRAR
-from support.workloads import Work
+from support.workloads import STAY, Work
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(240)]
 
@@ -94,6 +94,28 @@ async def test_a_frozen_driver_fails_its_probe_until_it_goes_on(work: Work) -> N
     plugin.daemons[DRIVER].freeze(frozen=False)
     assert await plugin.answers(PROBE, "/healthz", 200) == "ok"
     await work.registered()
+
+
+@pytest.mark.kubernetes(reason="the embedded cluster's node agent makes no probes")
+async def test_a_kubelet_restarts_the_container_of_a_frozen_driver(work: Work) -> None:
+    """The container stands for the driver's: the probe of its pod asks our livenessprobe."""
+    plugin = work.plugin
+    get = {"host": "127.0.0.1", "port": plugin.daemons[PROBE].port, "path": "/healthz"}
+    probe = {"httpGet": get, "periodSeconds": 1, "timeoutSeconds": 3, "failureThreshold": 1}
+    container = {**workloads.container(STAY, {}), "livenessProbe": probe}
+    await work.pod("driver", "", containers=[container], restartPolicy="Always")
+    assert (await work.runs("driver"))["restartCount"] == 0
+    plugin.daemons[DRIVER].freeze(frozen=True)
+    try:
+        await work.event("driver", "Unhealthy")
+        await work.until("driver", lambda pod: restarts(pod) >= 1, "is restarted")
+    finally:
+        plugin.daemons[DRIVER].freeze(frozen=False)
+    await work.runs("driver")
+
+
+def restarts(pod: workloads.Obj) -> int:
+    return int(pod["status"]["containerStatuses"][0]["restartCount"])
 
 
 async def test_an_old_manifest_s_probe_command_succeeds(work: Work) -> None:
