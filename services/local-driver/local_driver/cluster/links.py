@@ -25,6 +25,9 @@ from local_driver.cluster.book import Book
 Q = TypeVar("Q", contravariant=True)
 R = TypeVar("R", covariant=True)
 
+LOOP = "nodes"
+"""What the keepers' work is called in introspection."""
+
 PATIENCE = 1.0
 """Seconds that a call waits for a node that seems away to be tried once more."""
 
@@ -175,7 +178,9 @@ class NodeLink:
             finally:
                 self._stubs = None
                 await opened.close()
-            await self._pause(backoff.delay(failures, FIRST_PAUSE, LONGEST_PAUSE))
+            pause = backoff.delay(failures, FIRST_PAUSE, LONGEST_PAUSE)
+            self._ledger.retry_at(LOOP, self.node, time.time() + pause, failures=failures)
+            await self._pause(pause)
 
     def _dialled(self, lost: asyncio.Event) -> channel.Channel:
         def note(_reason: str) -> None:
@@ -219,12 +224,13 @@ class NodeLink:
         await self._listed(stubs, LIST_TIMEOUT)
         self._stubs = stubs
         self._log.info("Node is here", node=self.node, address=self.address)
-        self._ledger.decided("nodes", self.node, "here", f"it answers at {self.address}")
+        self._ledger.decided(LOOP, self.node, "here", f"it answers at {self.address}")
+        self._ledger.waits(LOOP, self.node)
 
     def _gone(self, reason: str) -> None:
         if reason != self._reason or self._stubs is not None:
             self._log.warning("Node is away", node=self.node, address=self.address, err=reason)
-            self._ledger.decided("nodes", self.node, "away", reason, error=reason)
+            self._ledger.decided(LOOP, self.node, "away", reason, error=reason)
         self._reason = reason
 
     async def _stay(self, lost: asyncio.Event) -> None:
