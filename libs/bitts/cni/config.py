@@ -45,6 +45,10 @@ class PluginConfig:
         self.previous = previous
         self.fields = Fields(document)
 
+    def after(self, previous: Result) -> "PluginConfig":
+        """Return the configuration with the result of an earlier plugin."""
+        return PluginConfig(self.document, self.version, self.name, self.type, previous)
+
     @property
     def ipam_type(self) -> str:
         """The IPAM plugin's type, empty for none."""

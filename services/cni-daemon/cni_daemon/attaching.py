@@ -33,7 +33,6 @@ from cni_daemon.ipam.asking import Asking
 from cni_daemon.ipam.stores import Stores
 from cni_daemon.journal import Journal
 from cni_daemon.model import Draws, Look, Observed, Place, Step
-from cni_daemon.names import FIRST_INDEX
 from cni_daemon.operations import Operation
 from cni_daemon.records import Entry, Phase
 from cni_daemon.requests import Request
@@ -81,7 +80,7 @@ class Attacher:
         self._leasing = leasing
         self._draws = Draws(random.SystemRandom(), indexes)
         self._foundations = threading.Lock()
-        self._memory = observing.Memory(FIRST_INDEX)
+        self._memory = observing.Memory()
         self._log = logs.get("attaching")
 
     def close(self) -> None:
@@ -228,7 +227,7 @@ class Attacher:
         """Look at the machine, having laid what attachments share, as far as it is ``wanted``."""
         look = _unplanned(stage.plugin.looks(stage.options, stage.call), draft.planned)
         for attempt in range(4):
-            observed = observing.observe(look, where, self._executor.settled, self._memory)
+            observed = observing.observe(look, where, self._executor.settled, self._memory.known())
             observed = observed.with_planned(draft.planned)
             if not wanted(stage.plugin.foundation(stage.options, stage.call, observed)):
                 return observed
@@ -312,12 +311,15 @@ def _unplanned(look: Look, planned: Mapping[Place, tuple[Link, ...]]) -> Look:
     """Do not look for links that will only be made by the plan."""
     if not planned:
         return look
-    names = {place: {each.name for each in found} for place, found in planned.items()}
-    host, pod = names.get(Place.HOST, set()), names.get(Place.POD, set())
+    host = {each.name for each in planned.get(Place.HOST, ())}
+    pod = {each.name for each in planned.get(Place.POD, ())}
+    if host.isdisjoint(look.host) and pod.isdisjoint(look.pod):
+        return look
     return replace(
         look,
         host=tuple(each for each in look.host if each not in host),
         pod=tuple(each for each in look.pod if each not in pod),
+        host_disciplines=tuple(each for each in look.host_disciplines if each not in host),
     )
 
 

@@ -8,7 +8,7 @@ pass. What a stage's plugin would see on stdin is derived as libcni derives it.
 import functools
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from bitts.cni import config, documents
 from bitts.cni.config import NetworkList, PluginConfig
@@ -46,9 +46,7 @@ class Stage:
 
     def after(self, previous: Result | None) -> "Stage":
         """Return the stage with the result of the one before it."""
-        return (
-            self if previous is None else replace(self, call=replace(self.call, previous=previous))
-        )
+        return self if previous is None else self.with_call(self.call.after(previous))
 
 
 def stages(request: Request, draws: Draws) -> tuple[Stage, ...]:
@@ -69,9 +67,17 @@ def stages(request: Request, draws: Draws) -> tuple[Stage, ...]:
     for plugin in given:
         derived = config.derive(network, plugin, runtime=runtime)
         kind = documents.Fields(plugin).text("type")
-        inner = PluginConfig(derived, network.version, network.name, kind, request.config.previous)
+        inner = _inner(documents.render(derived, compact=True), network.version, network.name, kind)
+        if request.config.previous is not None:
+            inner = inner.after(request.config.previous)
         found.append(_stage(request, kind, inner, draws))
     return tuple(found)
+
+
+@functools.lru_cache(_REMEMBERED)
+def _inner(text: str, version: str, name: str, kind: str) -> PluginConfig:
+    """Return the configuration of a plugin in a chain; most are those of the pod before."""
+    return PluginConfig(documents.as_object(json.loads(text), "plugins"), version, name, kind)
 
 
 def _stage(request: Request, kind: str, inner: PluginConfig, draws: Draws) -> Stage:

@@ -6,6 +6,7 @@ or not: undo operations bear that. ``undo`` itself never stops at a problem: it 
 and reports.
 """
 
+import functools
 import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -37,6 +38,7 @@ DAD_TIMEOUT = 5.0
 """Seconds that duplicate address detection may take, as the reference plugins wait."""
 
 _DAD_INTERVAL = 0.05
+_PLACED = {"route", "settings"}
 _AFTER_LINKS = (op.ReleaseAddresses, op.RunDelegate)
 """What must not happen while the links are still there: somebody else may get the address."""
 
@@ -354,15 +356,20 @@ def _place(operation: op.Operation) -> str:
     return str(getattr(operation, "place", Place.HOST))
 
 
-def _channel(operation: op.Operation) -> str:
+def _channel(operation: op.Operation) -> tuple[str, str]:
     """Return what operations must have in common to go out together."""
-    if isinstance(operation, encoding.ROUTE_OPERATIONS):
-        return f"route {encoding.place(operation)}"
-    if isinstance(operation, encoding.ELEMENT_OPERATIONS):
+    of: type = type(operation)
+    kind = _kind(of)
+    return kind, str(getattr(operation, "place", Place.HOST)) if kind in _PLACED else ""
+
+
+@functools.cache
+def _kind(operation: type) -> str:
+    if issubclass(operation, encoding.ROUTE_OPERATIONS):
+        return "route"
+    if issubclass(operation, encoding.ELEMENT_OPERATIONS):
         return "elements"
-    if isinstance(operation, op.SetSysctl):
-        return f"settings {operation.place}"
-    return "other"
+    return "settings" if operation is op.SetSysctl else "other"
 
 
 def _is_netlink(operation: op.Operation) -> bool:

@@ -72,6 +72,10 @@ class Call:
         """Return the call with the IPAM plugin's answer."""
         return Call(self.invocation, self.config, self.draws, self.previous, addressing)
 
+    def after(self, previous: Result) -> "Call":
+        """Return the call with the result of the plugin before."""
+        return Call(self.invocation, self.config, self.draws, previous, self.addressing)
+
     @property
     def command(self) -> Command:
         """The verb."""

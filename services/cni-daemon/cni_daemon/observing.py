@@ -4,7 +4,7 @@ import contextlib
 import glob
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from bitts.net import addresses, links, nftables, routes, rules, sysctls, tc
 from bitts.net.addresses import Address
@@ -18,63 +18,53 @@ from bitts.net.tc import Discipline
 
 from cni_daemon import scene
 from cni_daemon.model import Look, Observed, Place, View
+from cni_daemon.names import FIRST_INDEX
 from cni_daemon.scene import Scene
 
 _FILE_SIZE = 1 << 20
 _REMEMBERED = 256
 
 
-class Memory:
-    """What was seen of the host, for as long as the kernel announces no change of it.
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What was seen of the host and is still so: every change of it would have been heard of."""
 
-    It holds what the pods of a network share: a bridge with its addresses, and forwarding.
+    links: dict[str, Link] = field(default_factory=dict)
+    addresses: dict[str, tuple[Address, ...]] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)
+
+
+class Memory:
+    """Keeps what was seen of the host for as long as the kernel announces no change.
+
+    That is what the pods of a network share: a bridge with its addresses, and forwarding.
     """
 
-    def __init__(self, below: int) -> None:
-        self._below = below
-        self._changes = Changes(below)
+    def __init__(self) -> None:
+        self._changes = Changes(FIRST_INDEX)
         self._mutex = threading.Lock()
-        self._views: dict[Look, View] = {}
-        self._generation = 0
+        self._known = Known()
 
     def close(self) -> None:
         """Listen for no more changes."""
         self._changes.close()
 
-    def host(self, look: Look, where: Scene) -> View:
-        """Return what a plugin asked to see of the host, looking only if it must. Blocks."""
+    def known(self) -> Known:
+        """Return what is known now; who looks at more adds it, to no effect if it is too late."""
         with self._mutex:
-            if self._changes.happened():
-                self._views.clear()
-                self._generation += 1
-            generation, known = self._generation, self._views.get(look)
-        if known is not None:
-            return known
-        found = _host(look, where)
-        if self._is_lasting(look, found):
-            with self._mutex:  # unless somebody has heard of a change while we looked
-                if generation == self._generation and len(self._views) < _REMEMBERED:
-                    self._views[look] = found
-        return found
-
-    def _is_lasting(self, look: Look, found: View) -> bool:
-        """Say whether every change of what was seen will be announced."""
-        return (
-            look == Look(host=look.host, host_settings=look.host_settings)
-            and SETTINGS.issuperset(look.host_settings)
-            and found.links.keys() == set(look.host)
-            and all(link.index < self._below for link in found.links.values())
-        )
+            if self._changes.happened() or len(self._known.links) > _REMEMBERED:
+                self._known = Known()
+            return self._known
 
 
 def observe(
-    look: Look, where: Scene, settled: frozenset[str], memory: Memory | None = None
+    look: Look, where: Scene, settled: frozenset[str], known: Known | None = None
 ) -> Observed:
     """Return what a plugin asked to see. Blocks. Raises NetlinkError, NamespaceError, OSError.
 
-    With a ``memory`` the host is only looked at where that is needed.
+    What is ``known`` of the host is not looked at.
     """
-    host = _host(look, where) if memory is None else memory.host(look, where)
+    host = _host(look, where, Known() if known is None else known)
     pod = _pod(look, where) if where.has_pod else None
     found = Observed(host, pod, settled, _elements(look.elements), _files(look.files))
     if look.paths:
@@ -82,14 +72,16 @@ def observe(
     return found
 
 
-def _host(look: Look, where: Scene) -> View:
+def _host(look: Look, where: Scene, known: Known) -> View:
     if not (look.host or look.host_settings or look.has_host_links):
         return View()
     channel = where.route(Place.HOST)
-    seen = _links(channel, look.host)
+    seen = _known_links(channel, look.host, known)
     if look.has_host_links:
         seen = {**_every_link(channel), **seen}
-    host = View(seen, _addresses(channel, seen, look.host), _settings(look.host_settings))
+    host = View(
+        seen, _known_addresses(channel, seen, look.host, known), _known_settings(look, known)
+    )
     wanted = [seen[name].index for name in look.host_disciplines if name in seen]
     if wanted:
         host = replace(host, disciplines=_disciplines(channel, wanted))
@@ -100,6 +92,28 @@ def _host(look: Look, where: Scene) -> View:
     if look.has_host_rules:
         host = replace(host, rules=_rules(channel))
     return host
+
+
+def _known_links(channel: Socket, names: Iterable[str], known: Known) -> dict[str, Link]:
+    missing = [each for each in names if each not in known.links]
+    found = _links(channel, missing)
+    known.links.update((n, link) for n, link in found.items() if link.index < FIRST_INDEX)
+    return {n: known.links.get(n) or found[n] for n in names if n in known.links or n in found}
+
+
+def _known_addresses(
+    channel: Socket, seen: Mapping[str, Link], names: Iterable[str], known: Known
+) -> dict[str, tuple[Address, ...]]:
+    missing = [each for each in names if each not in known.addresses]
+    found = _addresses(channel, seen, missing)
+    known.addresses.update((n, each) for n, each in found.items() if n in known.links)
+    return {n: known.addresses.get(n, found.get(n, ())) for n in names if n in seen}
+
+
+def _known_settings(look: Look, known: Known) -> dict[str, str]:
+    found = _settings(each for each in look.host_settings if each not in known.settings)
+    known.settings.update((key, value) for key, value in found.items() if key in SETTINGS)
+    return {**{n: known.settings[n] for n in look.host_settings if n in known.settings}, **found}
 
 
 def _files(wanted: Iterable[str]) -> dict[str, str]:

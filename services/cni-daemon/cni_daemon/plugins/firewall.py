@@ -6,6 +6,7 @@ be overruled only from there. As in the reference, ``CNI-ADMIN`` comes first, fo
 rules. Removal needs no previous result.
 """
 
+import functools
 from dataclasses import dataclass
 
 from bitts.cni import versions
@@ -28,6 +29,7 @@ _SETS = {4: Container(TABLE, "allowed4"), 6: Container(TABLE, "allowed6")}
 _CLOSED, _WITHIN, _APART = (Container(TABLE, name) for name in SHARED_SETS)
 _NAME_SIZE = 16
 _CHAIN = "CNI-FORWARD"
+_REMEMBERED = 128
 _BIT = 1 << ALLOWED_MARK
 _MARK = f"meta mark set meta mark | {_BIT:#x}"
 _SCRIPT = "\n".join(
@@ -108,6 +110,7 @@ def foundation(options: Options, call: Call, observed: Observed) -> tuple[Operat
     return tuple(each for each in wanted if each.key not in observed.settled)
 
 
+@functools.lru_cache(_REMEMBERED)
 def _accepting(version: int, admin_chain: str) -> Once:
     def comment(text: str) -> tuple[str, ...]:
         return ("-m", "comment", "--comment", text)

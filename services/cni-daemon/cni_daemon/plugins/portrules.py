@@ -8,6 +8,7 @@ masqueraded, as the reference does it with its own mark.
 A configuration with conditions or with a mark of its own gets chains and maps of its own.
 """
 
+import functools
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ _TYPES = {4: "ipv4_addr", 6: "ipv6_addr"}
 _WORDS = {4: "ip", 6: "ip6"}
 _BEFORE_MASQUERADE = 99
 _ALL_BITS = 0xFFFFFFFF
+_REMEMBERED = 128
 _IPTABLES_MATCHES = {
     "-s": "{word} saddr", "--source": "{word} saddr", "-d": "{word} daddr",
     "--destination": "{word} daddr", "-i": "iifname", "--in-interface": "iifname",
@@ -93,6 +95,7 @@ def _translated(name: str, words: Sequence[str], version: int) -> str:
     return " ".join(found)
 
 
+@functools.lru_cache(_REMEMBERED)
 def base(rules: Rules) -> Once:
     """Return the rules that every published port needs."""
     return Once(f"ports{rules.suffix}", (ApplyRules(_script(rules)),))
@@ -152,11 +155,13 @@ def _chain(name: str, place: str, rules: Sequence[str]) -> list[str]:
     ]
 
 
+@functools.lru_cache(_REMEMBERED)
 def subnet_chain(address: IpInterface) -> str:
     """Return the chain that masquerades senders who are answered past this host."""
     return "hairpin_" + str(address.network).translate(str.maketrans("./:", "__-"))
 
 
+@functools.lru_cache(_REMEMBERED)
 def subnet(address: IpInterface) -> Once:
     """Return that chain's rules."""
     name, network = subnet_chain(address), address.network
