@@ -149,13 +149,7 @@ async def test_a_killed_node_is_unavailable_and_its_volumes_stay_listed(
     assert reply.status.volume_condition is not None
     assert reply.status.volume_condition.abnormal
     assert [one.snapshot_id for one in await client.list_snapshots()] == [snapshot.snapshot_id]
-    async with introspection.connect(
-        str(pair.home / "controller/bitts-local-driver.sock")
-    ) as asked:
-        figures = {one.name: one.value for one in (await asked.process()).figures}
-        assert figures == {"listed": 2, "here": 1, "volumes": 2}
-        (entry,) = (await asked.object("node-1")).objects
-        assert (entry.loop, entry.decision) == ("nodes", "away")
+    await require_told(pair)
     # A new volume that any node may hold goes to one that is there.
     moved = await client.create(request("moves", "node-1"))
     assert moved.volume_id in pair.volumes("node-2")
@@ -166,6 +160,17 @@ async def test_a_killed_node_is_unavailable_and_its_volumes_stay_listed(
     assert await client.create(request("there", "node-2")) == there
     await client.controller.controller_unpublish_volume(unpublish, timeout=TIMEOUT)
     await client.delete(there.volume_id)
+
+
+async def require_told(pair: Fleet) -> None:
+    """Introspection of the controller knows that node-1 is away, with its one of two volumes."""
+    async with introspection.connect(
+        str(pair.home / "controller/bitts-local-driver.sock")
+    ) as asked:
+        figures = {one.name: one.value for one in (await asked.process()).figures}
+        assert figures == {"listed": 2, "here": 1, "volumes": 2}
+        (entry,) = (await asked.object("node-1")).objects
+        assert (entry.loop, entry.decision) == ("nodes", "away")
 
 
 @pytest.mark.slow
