@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from cni_daemon.dhcp.packets import Kind, Option, Packet
-from support import cnidaemon, dhcpserver, netns, peers, processes, waiting
+from support import cnidaemon, daemoncalls, dhcpserver, netns, peers, processes, waiting
 
 pytestmark = pytest.mark.root
 
@@ -209,6 +209,9 @@ def test_an_address_given_away_meanwhile_switches_the_link_off(
     scripted.answer = give_another
     waiting.until_blocking(lambda: "UP" not in netns.links(pod)["eth0"]["flags"], "link off")
     assert "the server has given the address away" in node.log()
+    with daemoncalls.Caller(node.folder / "bitts-cni-daemon.sock") as caller:
+        told = {each.loop: each.decision for each in caller.known("tnet/c1").objects}
+    assert told["leases"] == "link off: lease of 10.77.0.50 has ended"
     assert node.call("DEL", config(node), pod=pod).status == 0
 
 

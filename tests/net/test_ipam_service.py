@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from bitts.rpc import ipam
-from support import cnidaemon, daemoncalls, netns, processes
+from support import cnidaemon, daemoncalls, netns
 
 pytestmark = pytest.mark.root
 
@@ -156,17 +156,10 @@ def test_the_socket_is_for_its_owner_alone(daemon: cnidaemon.Daemon) -> None:
 
 
 def test_what_is_known_of_an_attachment_is_told(
-    daemon: cnidaemon.Daemon, caller: daemoncalls.Caller, namespaces: netns.Namespaces,
-    spawner: processes.Processes,
-) -> None:  # fmt: skip
-    from bitts.rpc._generated import introspection as wire
-
+    daemon: cnidaemon.Daemon, caller: daemoncalls.Caller, namespaces: netns.Namespaces
+) -> None:
     attach(daemon, namespaces.make("pod"), "c0")
-    found = caller.call(
-        "/bitts.introspection.v1.Introspection/GetObject",
-        wire.GetObjectRequest(key="tnet/c0"),
-        wire.GetObjectResponse,
-    )
+    found = caller.known("tnet/c0")
     assert [(each.decision, each.reason) for each in found.objects] == [
         ("bridge eth0 attached", "ADD")
     ]

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import grpc  # type: ignore[import-untyped]  # ships no types
 from bitts.rpc import ipam, routes
+from bitts.rpc._generated import introspection
 
 T = TypeVar("T")
 TIMEOUT = 20.0
@@ -67,6 +68,14 @@ class Caller:
             yield answers()
         finally:
             call.cancel()
+
+    def known(self, key: str) -> introspection.GetObjectResponse:
+        """Ask what is known of an object."""
+        return self.call(
+            "/bitts.introspection.v1.Introspection/GetObject",
+            introspection.GetObjectRequest(key=key),
+            introspection.GetObjectResponse,
+        )
 
     def allocate(self, owner: str, **fields: Any) -> ipam.Allocation:
         """Take an address in ``tnet``."""

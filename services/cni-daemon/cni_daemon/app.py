@@ -84,7 +84,7 @@ async def _main(running: process.Process, options: Options) -> None:
         )  # fmt: skip
         await asyncio.to_thread(intents.prepare)
         await upkeep.recover(parts.loaded)
-        keeping = Keeping(parts.journal)
+        keeping = Keeping(parts.journal, parts.record)
         keeping.start()
         stack.push_async_callback(keeping.close)
         await _faces(running, stack, options, parts, intents, keeping)

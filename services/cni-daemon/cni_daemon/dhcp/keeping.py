@@ -8,10 +8,12 @@ that may be another's by now would be worse.
 import asyncio
 import contextlib
 import socket
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 
 from bitts.core import logs
+from bitts.core.ledger import Ledger
 from bitts.net import links
 from bitts.net.errors import NamespaceError, NamespaceGone, NetlinkError
 from bitts.net.links import Change, Link
@@ -24,6 +26,9 @@ from cni_daemon.journal import Journal
 from cni_daemon.model import Place
 from cni_daemon.records import Entry, Key, Phase
 
+LOOP = "leases"
+"""Where the ledger keeps what became of the leases of ``network/container``."""
+
 _AGAIN_TIMEOUT = 10.0
 """Seconds to get the same address anew after a server has refused to renew it."""
 
@@ -31,8 +36,9 @@ _AGAIN_TIMEOUT = 10.0
 class Keeping:
     """Keeps leases. Construct and use it on the event loop."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, record: Ledger) -> None:
         self._journal = journal
+        self._record = record
         self._loop = asyncio.get_running_loop()
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._failing: set[Key] = set()
@@ -84,6 +90,7 @@ class Keeping:
 
     def _over(self, key: Key, task: "asyncio.Task[None]") -> None:
         self._tasks.pop(key, None)
+        self._record.finished(LOOP, _name(key))
         self._failing.discard(key)
         if task.cancelled():
             self._follow(key)  # an ADD may have followed the DEL that ended it
@@ -99,6 +106,7 @@ class Keeping:
                 return
             what, pause = leases.due(replace(lease, tried=tried), client.now())
             if what is Due.WAIT:
+                self._record.waits(LOOP, _name(key), time.time() + pause)
                 await asyncio.sleep(pause)
             elif what is Due.EXPIRE:
                 await self._end(entry, lease, "nobody has renewed it")
@@ -118,12 +126,13 @@ class Keeping:
             if key not in self._failing:
                 self._log.warning("A lease is not renewed", attachment=str(key), err=error)
             self._failing.add(key)
+            self._decided(key, f"lease of {lease.address} not renewed", str(what), str(error))
             return False
         if found is None:
             await self._end(entry, lease, "the server has given the address away")
             return True
         self._failing.discard(key)
-        self._log.at(2).info("Renewed a lease", attachment=str(key), address=found.address)
+        self._decided(key, f"lease of {found.address} renewed", f"by {found.server}")
         await asyncio.to_thread(self._journal.lease, key, found.document())
         return True
 
@@ -145,15 +154,24 @@ class Keeping:
             found = await client.acquire(asking, raw, _AGAIN_TIMEOUT, lease.address)
         return found if found.address == lease.address else None
 
+    def _decided(self, key: Key, decision: str, reason: str, error: str = "") -> None:
+        """Remember what became of a lease, for whoever asks why."""
+        self._record.decided(LOOP, _name(key), decision, reason, error=error)
+
     async def _end(self, entry: Entry, lease: Lease, reason: str) -> None:
         self._log.error(
             "A lease has ended: its link is switched off",
             attachment=str(entry.key), address=lease.address, reason=reason,
         )  # fmt: skip
         self._ended += 1
+        self._decided(entry.key, f"link off: lease of {lease.address} has ended", reason)
         with contextlib.suppress(NamespaceError, NetlinkError, OSError):
             await asyncio.to_thread(_switch_off, entry)
         await asyncio.to_thread(self._journal.lease, entry.key, {})
+
+
+def _name(key: Key) -> str:
+    return f"{key.network}/{key.container_id}"
 
 
 def _kept(entry: Entry | None) -> Lease | None:
