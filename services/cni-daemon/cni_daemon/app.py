@@ -21,6 +21,7 @@ from cni_daemon.engine import Engine
 from cni_daemon.executor import Executor
 from cni_daemon.foundations import Foundations
 from cni_daemon.intents import Intents
+from cni_daemon.ipam.spares import Spares
 from cni_daemon.ipam.stores import Stores
 from cni_daemon.journal import Journal, Loaded
 from cni_daemon.options import Options
@@ -113,7 +114,9 @@ async def _parts(
     except OSError as error:
         raise process.ExitError(1, f"--state-dir {options.state}: {error}") from error
     stack.callback(journal.close)
-    stores = Stores()
+    spares = Spares(options.state / names.SPARES)
+    await asyncio.to_thread(spares.prepare)
+    stores = Stores(spares)
     executor = Executor(stores, options.reached, foundations.note)
     stack.push_async_callback(asyncio.to_thread, executor.close)
     leasing = Leasing(asyncio.get_running_loop(), options.dhcp_timeout)

@@ -26,5 +26,8 @@ CHAIN_TYPE = "bitts"
 SOCKET = "/run/bitts/cni.sock"
 STATE_DIRECTORY = "/var/lib/bitts/cni-daemon"
 PLUGIN_DIRECTORY = "/opt/cni/bin"
+SPARES = "spares"
+"""Folder below the state directory for files of addresses that were given back."""
+
 INTENTS = "intents"
 """Folder below the state directory where the shim leaves DELs while the daemon is away."""

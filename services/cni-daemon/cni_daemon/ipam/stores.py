@@ -21,6 +21,7 @@ from bitts.cni.attachments import Attachment
 
 from cni_daemon.ipam import ranges
 from cni_daemon.ipam.ranges import RangeSet
+from cni_daemon.ipam.spares import Spares
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -50,8 +51,9 @@ class Usage:
 class Store:
     """The reservations of one network. Call everything but ``release`` inside ``locked``."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, spares: Spares | None = None) -> None:
         self.directory = directory
+        self._spares = spares
         self.sets: tuple[RangeSet, ...] = ()
         """The ranges with which the network was last used."""
         self._mutex = threading.RLock()
@@ -103,7 +105,7 @@ class Store:
         """Take an address; False if somebody has it. Raises OSError when it cannot be written."""
         content = f"{container_id}{_SEPARATOR}{ifname}".encode()
         try:
-            _create(self._file(str(address)), content)
+            self._make(self._file(str(address)), content)
         except FileExistsError:
             self._seen = None  # a file that the index does not know
             return False
@@ -176,13 +178,21 @@ class Store:
     def give_back(self, address: IpAddress) -> None:
         """Give back one address."""
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._file(str(address)))
+            self._remove(self._file(str(address)))
         owner = self._owners.pop(address, None)
         if owner is not None:
             held = self._held.get(owner, set())
             held.discard(address)
             if not held:
                 self._held.pop(owner, None)
+
+    def _make(self, path: str, content: bytes) -> None:
+        if self._spares is None or not self._spares.make(path, content):
+            _create(path, content)
+
+    def _remove(self, path: str) -> None:
+        if self._spares is None or not self._spares.keep(path):
+            os.unlink(path)
 
     def _learn(self, address: IpAddress, owner: Attachment) -> None:
         self._owners[address] = owner
@@ -215,7 +225,8 @@ class Store:
 class Stores:
     """Every store that was used, so that all who name a folder share one index."""
 
-    def __init__(self) -> None:
+    def __init__(self, spares: Spares | None = None) -> None:
+        self._spares = spares
         self._known: dict[str, Store] = {}
         self._mutex = threading.Lock()
 
@@ -223,7 +234,7 @@ class Stores:
         """Return the store of a folder."""
         directory = os.path.normpath(directory)
         with self._mutex:
-            return self._known.setdefault(directory, Store(directory))
+            return self._known.setdefault(directory, Store(directory, self._spares))
 
     def of(self, network: str) -> Store | None:
         """Return the store of a network that was used lately."""
