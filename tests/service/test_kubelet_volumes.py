@@ -55,12 +55,13 @@ def is_unschedulable(pod: workloads.Obj) -> bool:
 @pytest.mark.parametrize("kind", [FOLDER, LATE])
 async def test_groups_parts_and_read_only_reach_the_volume(work: Work, kind: str) -> None:
     await work.claim("data", kind)
-    volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    volume: workloads.Obj = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
     whole, part = {"name": "data", "mountPath": "/whole"}, {"name": "data", "mountPath": "/part"}
     script = f"touch /part/f; stat -c '%u %g' /whole/in/side/f {SAY}"
     seen = {"volumeMounts": [whole, {**part, "subPath": "in/side"}]}
     identity = {"runAsUser": 1234, "fsGroup": 4321}
-    spec = {"volumes": [volume], "containers": [workloads.container(script, seen)]}
+    spec: workloads.Obj = {"volumes": [volume]}
+    spec["containers"] = [workloads.container(script, seen)]
     await work.pod("user", "", **spec, securityContext=identity)
     assert await work.says("user") == "1234 4321"
     volume["persistentVolumeClaim"] = {"claimName": "data", "readOnly": True}
