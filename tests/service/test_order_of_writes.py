@@ -3,11 +3,12 @@
 The expectations are what Kubernetes' own controllers do; the embedded cluster has to do the same.
 """
 
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from support import manifests, provisioning, traces
+from support import manifests, provisioning, servers, traces
 from support import tracefragments as fragments
 from support.cluster import Cluster
 
@@ -53,6 +54,8 @@ class Hands:
 async def hands(cluster: Cluster) -> AsyncIterator[Hands]:
     async with traces.recording(cluster) as made:
         yield Hands(cluster, made)
+    with contextlib.suppress(servers.RefusedError):  # it has gone
+        await cluster.request("DELETE", f"{VOLUMES}/{cluster.namespace}-volume")
 
 
 NEW_VOLUME = """

@@ -15,6 +15,7 @@ from support.cluster import Cluster
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(120)]
 ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
+DRIVERS = "/apis/storage.k8s.io/v1/csidrivers"
 MERGE = "application/merge-patch+json"
 CALL = re.compile(r'"GRPC call".*/csi\.v1\.\w+/(\w*Volume)\b')
 ASKS = ("Create", "Delete", "Stage", "Publish", "Unpublish", "Unstage")
@@ -39,8 +40,7 @@ class Stand:
         self.node = await cluster.start_node()
         self.trace.names[self.node.name] = "NODE"
         about = manifests.csi_driver(cluster.driver_name, attachRequired=attaches)
-        drivers = "/apis/storage.k8s.io/v1/csidrivers"
-        await cluster.request("POST", drivers, manifests.fresh(about))
+        await cluster.request("POST", DRIVERS, manifests.fresh(about))
         self.driver = await cluster.start_driver("--v=5", node=self.node)
         await cluster.start_provisioner(self.driver)
         body = {
@@ -109,6 +109,11 @@ class Stand:
         one = await waiting.until(found, what, 40.0, interval=0.05)
         return f"{ATTACHMENTS}/{one['metadata']['name']}"
 
+    async def clean(self) -> None:
+        """Remove what outlives the test's namespace."""
+        await self.delete(f"{provisioning.CLASSES}/{self.class_name}")
+        await self.delete(f"{DRIVERS}/{self.cluster.driver_name}")
+
     def calls(self) -> list[str]:
         """Return what the driver was asked about volumes, in order."""
         found = CALL.findall(self.driver.process.output())
@@ -122,6 +127,7 @@ async def standing(cluster: Cluster, *, attaches: bool = False) -> AsyncIterator
     await stand.start(attaches=attaches)
     async with trace.running():
         yield stand
+    await stand.clean()
 
 
 PLACED = """
@@ -143,6 +149,38 @@ NEW_POD = """
 pod user by bitts-tests
     new
     phase=Pending
+"""
+ATTACHED = """
+attachment ATTACHMENT by kube-controller-manager
+    new
+    attacher=DRIVER
+    node=NODE
+    volume=VOLUME
+    attached=False
+attachment ATTACHMENT by bitts-tests
+    finalizer example.com/attacher
+attachment ATTACHMENT by bitts-tests/status
+    attached=True
+node NODE by kube-controller-manager/status
+    attached kubernetes.io/csi/DRIVER^*
+~node NODE by kubelet/status
+    in use kubernetes.io/csi/DRIVER^*
+"""
+DETACHED = """
+pod user
+    deletion asked for
+pod user by kubelet/status
+    phase=Failed
+~pod user
+    gone
+node NODE
+    -in use kubernetes.io/csi/DRIVER^*
+node NODE
+    -attached kubernetes.io/csi/DRIVER^*
+attachment ATTACHMENT
+    deletion asked for
+attachment ATTACHMENT
+    gone
 """
 MOUNTED = ["CreateVolume", "NodeStageVolume", "NodePublishVolume"]
 TAKEN_AWAY = ["NodeUnpublishVolume", "NodeUnstageVolume", "DeleteVolume"]
@@ -168,6 +206,7 @@ async def test_a_driver_comes_to_its_node_and_leaves(cluster: Cluster) -> None:
                 -csi.volume.kubernetes.io/nodeid of DRIVER
             """
         )
+    await stand.clean()
 
 
 async def test_a_claim_in_use_outlives_its_deletion_until_the_pod_has_gone(
@@ -268,39 +307,9 @@ async def test_a_volume_is_attached_before_use_and_detached_after(cluster: Clust
             """,
             fragments.provisioned(),
             PLACED,
-            """
-            attachment ATTACHMENT by kube-controller-manager
-                new
-                attacher=DRIVER
-                node=NODE
-                volume=VOLUME
-                attached=False
-            attachment ATTACHMENT by bitts-tests
-                finalizer example.com/attacher
-            attachment ATTACHMENT by bitts-tests/status
-                attached=True
-            node NODE by kube-controller-manager/status
-                attached kubernetes.io/csi/DRIVER^*
-            ~node NODE by kubelet/status
-                in use kubernetes.io/csi/DRIVER^*
-            """,
+            ATTACHED,
             RUNS,
-            """
-            pod user
-                deletion asked for
-            pod user by kubelet/status
-                phase=Failed
-            ~pod user
-                gone
-            node NODE
-                -in use kubernetes.io/csi/DRIVER^*
-            node NODE
-                -attached kubernetes.io/csi/DRIVER^*
-            attachment ATTACHMENT
-                deletion asked for
-            attachment ATTACHMENT
-                gone
-            """,
+            DETACHED,
             fragments.claim_deleted(),
             fragments.VOLUME_DELETED,
         )
