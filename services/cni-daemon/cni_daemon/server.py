@@ -79,11 +79,11 @@ class Server:
         """Take no more requests; give those under way ``grace`` seconds, then cut them off."""
         if self._listener is None or self._watch is None:
             return
+        self._grace = time.monotonic() + grace
         with contextlib.suppress(OSError):
             await asyncio.to_thread(os.unlink, self._path)
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes who waits in accept
-        self._grace = time.monotonic() + grace
         await self._watch
         for each in list(self._open):
             each.cut_off()
@@ -100,7 +100,7 @@ class Server:
             try:
                 accepted, _ = listener.accept()
             except OSError as error:
-                if not os.path.exists(self._path):
+                if self._grace is not None:
                     return
                 self._log.error("Cannot accept a request", err=error)
                 time.sleep(_PAUSE)
@@ -140,8 +140,8 @@ class _Connection:
     def __init__(self, accepted: socket.socket, deadline: float) -> None:
         self.deadline = deadline
         self._socket = accepted
-        self._answering = threading.Lock()
-        self._is_answered = False
+        self._answered = threading.Lock()
+        """Taken for good by whoever answers first: the request's thread, or the deadline."""
 
     def carry_out(self, answerer: Answerer) -> None:
         """Read the request, have it carried out, and answer. Blocks."""
@@ -192,7 +192,7 @@ class _Connection:
 
     def _is_heard(self) -> bool:
         """Say whether the caller still waits: it closes its end when it goes."""
-        if self._is_answered:
+        if self._answered.locked():
             return False
         try:
             return self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
@@ -202,14 +202,12 @@ class _Connection:
             return False
 
     def _answer(self, answer: bytes) -> None:
-        with self._answering:
-            if self._is_answered:
-                return
-            self._is_answered = True
-            try:
-                self._socket.sendall(answer)
-            except OSError:
-                logs.get("server").info("A caller went before it had its answer")
+        if not self._answered.acquire(blocking=False):
+            return
+        try:
+            self._socket.sendall(answer)
+        except OSError:
+            logs.get("server").info("A caller went before it had its answer")
 
 
 def _is_privileged(peer: socket.socket) -> bool:
