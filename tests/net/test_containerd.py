@@ -18,6 +18,8 @@ state = "{folder}/run"
   address = "{folder}/t.sock"
 [plugins.'io.containerd.cri.v1.images']
   snapshotter = "native"
+[plugins.'io.containerd.nri.v1.nri']
+  disable = true  # its socket would be the machine's
 [plugins.'io.containerd.cri.v1.runtime'.cni]
   bin_dirs = ["{folder}/bin"]
   conf_dir = "{folder}/net.d"

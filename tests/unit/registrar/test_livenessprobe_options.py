@@ -2,9 +2,10 @@
 
 import pytest
 from bitts.core.flags import FlagError
+from bitts.core.sidecarflags import IntrospectionOptions
 from livenessprobe import options
 from livenessprobe.model import Rules
-from livenessprobe.options import Endpoint, IntrospectionOptions, Options
+from livenessprobe.options import Endpoint, Options
 
 
 def parse(*words: str) -> Options:

@@ -4,9 +4,10 @@ import subprocess
 
 import pytest
 from bitts.core.flags import FlagError
+from bitts.core.sidecarflags import IntrospectionOptions
 from node_driver_registrar import options
 from node_driver_registrar.model import Limits
-from node_driver_registrar.options import HttpOptions, IntrospectionOptions, Options
+from node_driver_registrar.options import HttpOptions, Options
 from support import processes
 
 REQUIRED = "--kubelet-registration-path=/var/lib/kubelet/plugins/d/csi.sock"

@@ -78,8 +78,8 @@ def is_reply(packet: bytes, identifier: int) -> bool:
     body = packet[start : start + 8]
     if len(body) < 8:
         return False
-    kind, _, _, found, _ = struct.unpack("!BBHHH", body)
-    return kind == ECHO_REPLY and found == identifier
+    found = int.from_bytes(body[4:6], "big")
+    return body[0] == ECHO_REPLY and found == identifier
 
 
 @contextlib.asynccontextmanager

@@ -1,5 +1,7 @@
 """Packets and connections between namespaces; here inside the one that the test runs in."""
 
+import socket
+
 import pytest
 from bitts_console.network import traffic
 from hypothesis import given
@@ -27,7 +29,7 @@ def test_any_packet_can_be_looked_at(packet: bytes, identifier: int) -> None:
 
 @pytest.mark.root
 async def test_a_server_sends_its_name_and_the_bytes_asked_for() -> None:
-    with traffic.make(OWN, traffic.socket.SOCK_STREAM) as probe:
+    with traffic.make(OWN, socket.SOCK_STREAM) as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     async with traffic.serving(OWN, port, "me"):
