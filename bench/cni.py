@@ -300,6 +300,7 @@ def crowd_ratios(crowd: Crowd | None) -> dict[str, float]:
     return {
         "crowd_add_ratio": round(crowd.many[0] / crowd.few[0], 3),
         "crowd_del_ratio": round(crowd.many[1] / crowd.few[1], 3),
+        "crowd_floor_ratio": round(crowd.many[2] / crowd.few[2], 3),
     }
 
 

@@ -8,15 +8,18 @@ from dataclasses import dataclass
 
 Run = Callable[[str], float]
 _FEW = 10
+_FLOORS = 50_000
+"""Numbers of the floor's links here, which the harness has not used before."""
+
 _MEASURED = 20  # a bridge has no more than 1,023 ports
 
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """Median times in milliseconds beside few attachments and beside many."""
+    """Median milliseconds of ADD, DEL and the kernel's floor, beside few attachments and many."""
 
-    few: tuple[float, float]
-    many: tuple[float, float]
+    few: tuple[float, float, float]
+    many: tuple[float, float, float]
 
 
 def measure(
@@ -45,17 +48,19 @@ def measure(
         )  # fmt: skip
         return run("\t".join(words))
 
-    def some(first: int) -> tuple[float, float]:
-        numbers = range(first, first + _MEASURED)
+    def some(floor: int) -> tuple[float, float, float]:
+        numbers = range(count, count + _MEASURED)
         added = statistics.median([call("ADD", each) for each in numbers])
-        return added, statistics.median([call("DEL", each) for each in numbers])
+        deleted = statistics.median([call("DEL", each) for each in numbers])
+        bare = [run(f"F {pods[n % len(pods)]} {floor + n} br-e") for n in range(_MEASURED)]
+        return added, deleted, statistics.median(bare)
 
     for number in range(_FEW):
         call("ADD", number)
-    few = some(count)
+    few = some(_FLOORS)
     for number in range(_FEW, count):
         call("ADD", number)
-    many = some(count)
+    many = some(_FLOORS + _MEASURED)
     full = memory()
     for number in range(count):
         call("DEL", number)

@@ -5,7 +5,7 @@
  *   B count, then so many times "N lines" with its R lines  pods at once, a pod's lines in turn;
  *        a line for each pod, then the wall time. P instead of R: what the program before it
  *        printed is first written to the end of the stdin-file, and closes its JSON object.
- *   F netns-path number                                   the kernel's floor for the same ADD: a
+ *   F netns-path number [bridge]                          the kernel's floor for the same ADD: a
  *        veth pair born in the namespace, port of bridge `floor0`, with address and route; the
  *        link is removed again outside the measured time.
  */
@@ -191,7 +191,7 @@ static void pair(struct batch *b, int host, int pod, const char *name, int netns
   close_nest(b, other), close_nest(b, data), close_nest(b, info);
 }
 
-static void floor_of(const char *path, int number) {
+static void floor_of(const char *path, int number, const char *at) {
   static int channel = -1, home, bridge;
   struct batch b = {.size = 0};
   if (channel < 0) {
@@ -215,7 +215,7 @@ static void floor_of(const char *path, int number) {
   setns(netns, CLONE_NEWNET);
   int inner = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
   setns(home, CLONE_NEWNET);
-  pair(&b, host, pod, name, netns, bridge);
+  pair(&b, host, pod, name, netns, *at ? (int)if_nametoindex(at) : bridge);
   struct ifinfomsg port = {.ifi_family = AF_BRIDGE, .ifi_index = host};
   message(&b, RTM_SETLINK, 0, &port, sizeof port);
   int settings = open_nest(&b, IFLA_PROTINFO | NLA_F_NESTED);
@@ -244,12 +244,12 @@ int main(void) {
   char *line = NULL;
   size_t room = 0;
   while (getline(&line, &room, stdin) > 0) {
-    char path[256];
+    char path[256], at[16] = "";
     int number, status = 0;
     if (sscanf(line, "B %d", &number) == 1) {
       burst(number);
-    } else if (sscanf(line, "F %255s %d", path, &number) == 2) {
-      floor_of(path, number);
+    } else if (sscanf(line, "F %255s %d %15s", path, &number, at) >= 2) {
+      floor_of(path, number, at);
     } else {
       long begun = now();
       pid_t child = start(line);
