@@ -122,14 +122,14 @@ LINKS: Mapping[str, Sequence[Mapping[str, Any]]] = {
         {"device": "hd0", "pciBusID": "0000:ff:1f.7"}, {"runtimeConfig": {"deviceID": "none"}},
         {"device": "hd0", "ipam": {"type": "static"}},
     ),
-    "dummy": ({"ipam": "host-local"}, {"ipam": _V6}, {"ipam": {"type": "static"}}),
+    "dummy": ({"ipam": "host-local"}, {"ipam": _V6}),
     "vlan": (
         {"master": "up0", "vlanId": 5}, {"master": "up0", "mtu": 1400, "ipam": "host-local"},
-        {"master": "br0", "vlanId": 7, "linkInContainer": True}, {"master": "up0", "mtu": 1451},
+        {"master": "br0", "vlanId": 7, "linkInContainer": True},
     ),
     "ipvlan": (
         {"ipam": "host-local"}, {"master": "up0", "mode": "l3", "mtu": 1400, "ipam": _V6},
-        {"mode": "l3s", "prevResult": _CHAINED}, {"master": "up0"},
+        {"mode": "l3s", "prevResult": _CHAINED},
         {"master": "br0", "linkInContainer": True, "ipam": "host-local"},
     ),
 }  # fmt: skip

@@ -123,6 +123,13 @@ def test_what_cannot_be_is_refused_with_the_reason(
         planned(plugin, keys)
 
 
+@pytest.mark.parametrize("plugin", [dummy.PLUGIN, ipvlan.PLUGIN], ids=lambda plugin: plugin.type)
+def test_an_answer_without_addresses_is_refused(plugin: AnyPlugin) -> None:
+    made = cnicalls.call({"type": plugin.type, **IPAM}, addressing=cnicalls.addressed())
+    with pytest.raises(CniError, match="IPAM plugin returned missing IP config"):
+        plugin.plan(plugin.parse(made.config, made), made, SEEN)
+
+
 @pytest.mark.parametrize("plugin", [vlan.PLUGIN, tap.PLUGIN, dummy.PLUGIN, host_device.PLUGIN],
                          ids=lambda plugin: plugin.type)  # fmt: skip
 def test_a_name_that_is_taken_inside_is_refused(plugin: AnyPlugin) -> None:
