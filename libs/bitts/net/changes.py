@@ -7,10 +7,8 @@ else that is asked of the kernel before a container can be attached.
 
 import errno
 import socket
-from collections.abc import Sequence
 
 from bitts.net import filters
-from bitts.net.filters import Instruction
 
 SETTINGS = frozenset({"ipv4/ip_forward", "ipv6/conf/all/forwarding"})
 """The settings whose changes are announced."""
@@ -62,9 +60,9 @@ class Changes:
             found = True
 
 
-def _filter(below: int) -> Sequence[Instruction]:
+def _filter(below: int) -> bytes:
     """Let pass settings of all links at once, and everything of links with a small index."""
-    return (
+    return filters.assembled(
         filters.load(filters.TYPE, 2),
         filters.equal(_NEW_NETCONF, 2, then=3),
         filters.equal(_DELETE_NETCONF, 2, then=5),

@@ -20,6 +20,18 @@ _LINK_GROUP = 1
 _RECEIVE = 1 << 16
 _TIMEOUT = struct.pack("@ll", int(sockets.TIMEOUT), 0)
 
+_HEAD = filters.assembled(
+    filters.load(filters.TYPE, 2),
+    filters.equal(wire.ERROR, 2, then=5),
+    filters.equal(links.DELETE, 2, otherwise=5),
+    filters.load(filters.FAMILY, 1),
+    filters.equal(0, 1, otherwise=3),
+    filters.load(filters.INDEX, 4),
+)
+"""What passes: the kernel's answer, and the end of one link (not only of its being a port)."""
+
+_TAIL = filters.assembled(filters.verdict(passes=True), filters.verdict(passes=False))
+
 
 class Departures:
     """Asks for removals. Thread-safe; links are those of the namespace the daemon lives in."""
@@ -44,12 +56,13 @@ class Departure:
     def __init__(self, index: int, name: str) -> None:
         self._index = index
         self._name = name
+        about = filters.assembled(filters.equal(index, 4, otherwise=1))
         self._socket = socket.socket(
             socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, sockets.ROUTE
         )
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TIMEOUT)
-            filters.attach(self._socket, _filter(index))
+            filters.attach(self._socket, _HEAD + about + _TAIL)
             self._socket.bind((0, _LINK_GROUP))
         except OSError:
             self._socket.close()
@@ -83,18 +96,3 @@ class Departure:
             if reply.kind == links.DELETE and links.identify(reply.body)[:2] == (0, self._index):
                 return True
         return False
-
-
-def _filter(index: int) -> tuple[filters.Instruction, ...]:
-    """Let pass the kernel's answer, and the end of one link (not only of its being a port)."""
-    return (
-        filters.load(filters.TYPE, 2),
-        filters.equal(wire.ERROR, 2, then=5),
-        filters.equal(links.DELETE, 2, otherwise=5),
-        filters.load(filters.FAMILY, 1),
-        filters.equal(0, 1, otherwise=3),
-        filters.load(filters.INDEX, 4),
-        filters.equal(index, 4, otherwise=1),
-        filters.verdict(passes=True),
-        filters.verdict(passes=False),
-    )

@@ -9,7 +9,6 @@ import ctypes
 import socket
 import struct
 import sys
-from collections.abc import Sequence
 
 TYPE, FAMILY, INDEX = 4, 16, 20
 """Where a link's message has its type, its address family, and the link's index."""
@@ -48,9 +47,13 @@ def _as_loaded(number: int, size: int) -> int:
     return int.from_bytes(number.to_bytes(size, sys.byteorder), "big")
 
 
-def attach(listening: socket.socket, program: Sequence[Instruction]) -> None:
-    """Have a socket filtered. Raises OSError."""
-    code = b"".join(_INSTRUCTION.pack(*each) for each in program)
+def assembled(*program: Instruction) -> bytes:
+    """Return instructions as the kernel takes them; pieces may be joined."""
+    return b"".join(_INSTRUCTION.pack(*each) for each in program)
+
+
+def attach(listening: socket.socket, code: bytes) -> None:
+    """Have a socket filtered by an assembled program. Raises OSError."""
     kept = (ctypes.c_char * len(code)).from_buffer_copy(code)
-    header = struct.pack("@HxxxxxxQ", len(program), ctypes.addressof(kept))
+    header = struct.pack("@HxxxxxxQ", len(code) // _INSTRUCTION.size, ctypes.addressof(kept))
     listening.setsockopt(socket.SOL_SOCKET, _ATTACH, header)
