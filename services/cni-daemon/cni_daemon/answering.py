@@ -51,7 +51,7 @@ class Answerer:
                 return protocol.answer(0, documents.render(document, compact=True) + "\n")
             request = requests.read(frame)
             version = request.config.version
-            output = self._carry_out(request)
+            output = self._carry_out(request, is_heard)
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets an error object
             failure = self._failure(error)
             code = int(failure.code)
@@ -69,10 +69,10 @@ class Answerer:
             raise FrameError(f"an intent may only be a DEL, not {request.invocation.command}")
         await asyncio.to_thread(self._engine.remove, request)
 
-    def _carry_out(self, request: Request) -> str:
+    def _carry_out(self, request: Request, is_heard: Callable[[], bool]) -> str:
         match request.invocation.command:
             case Command.ADD:
-                return documents.render(self._engine.add(request))
+                return documents.render(self._engine.add(request, is_heard))
             case Command.DEL:
                 self._engine.remove(request)
             case Command.CHECK:

@@ -17,6 +17,7 @@ from collections.abc import (
 )
 
 from bitts.cni import attachments
+from bitts.cni.errors import CniError, Code
 from bitts.core.ledger import Ledger
 
 from cni_daemon import callers, chain
@@ -39,14 +40,16 @@ class Engine:
         self._attachments = KeyedLocks()
         self._gates: dict[str, Gate] = {}
 
-    def add(self, request: Request) -> Mapping[str, object]:
-        """Attach, and return the result document."""
-        with (
-            self._gate(request).shared(),
-            self._attachments.held(_attachment(request)),
-            self._recorded(request, "attached", "ADD"),
-        ):
-            return self.attacher.attach(request)
+    def add(self, request: Request, is_heard: Callable[[], bool]) -> Mapping[str, object]:
+        """Attach, and return the result document.
+
+        Nothing is done for a caller who has gone: the DEL that follows may have come before it.
+        """
+        with self._gate(request).shared(), self._attachments.held(_attachment(request)):
+            if not is_heard():
+                raise CniError(Code.TRY_AGAIN_LATER, "not attached, its caller has gone")
+            with self._recorded(request, "attached", "ADD"):
+                return self.attacher.attach(request)
 
     def remove(self, request: Request) -> None:
         """Detach; what is not there is no error."""
