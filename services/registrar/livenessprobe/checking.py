@@ -22,6 +22,8 @@ LOOP = "driver"
 """Under what the ledger keeps changes of the driver's state."""
 PAUSE_START, PAUSE_MAX = 0.1, 5.0
 """Seconds between two tries to learn the driver's name."""
+NAMELESS = "the driver's name is empty: GetPluginInfo has to answer with one"
+"""What the CSI specification requires of the field, and why the driver does not count as there."""
 
 Metric = Callable[[str, str, str, float], None]
 
@@ -56,23 +58,32 @@ class Checker:
         self._channel = channel.Channel(address, observers=observers, on_lost=self._lost)
 
     async def introduce(self) -> None:
-        """Learn the driver's name, however long that takes, and rest then until cancelled."""
+        """Learn the driver's name, however long that takes, and rest then until cancelled.
+
+        An empty one ends upstream's process; here it is an obstacle like any other.
+        """
         failures = 0
-        while not self.history.is_known:
-            try:
-                await self._channel.connect(None, report=self._obstructed)
-                stub = identity.IdentityStub(self._channel)
-                request = identity.GetPluginInfoRequest()
-                reply = await stub.get_plugin_info(request, timeout=self._timeout)
-            except RpcError as error:
-                self._obstructed(error.message)
-                await asyncio.sleep(backoff.delay(failures, PAUSE_START, PAUSE_MAX))
-                failures += 1
-            else:
-                self.driver_name = reply.name
-                self.history = dataclasses.replace(self.history, is_known=True)
-                self._log.info("The driver answers", driver=reply.name)
+        while not (name := await self._name()):
+            await asyncio.sleep(backoff.delay(failures, PAUSE_START, PAUSE_MAX))
+            failures += 1
+        self.driver_name = name
+        self.history = dataclasses.replace(self.history, is_known=True)
+        self._log.info("The driver answers", driver=name)
         await asyncio.Event().wait()
+
+    async def _name(self) -> str:
+        """Ask for the driver's name; "" where something stands in the way, which is noted."""
+        try:
+            await self._channel.connect(None, report=self._obstructed)
+            stub = identity.IdentityStub(self._channel)
+            request = identity.GetPluginInfoRequest()
+            reply = await stub.get_plugin_info(request, timeout=self._timeout)
+        except RpcError as error:
+            self._obstructed(error.message)
+            return ""
+        if not reply.name:
+            self._obstructed(NAMELESS)
+        return reply.name
 
     async def verdict(self) -> Verdict:
         """Check the driver, or take part in the check under way, and return the judgement."""

@@ -125,6 +125,23 @@ async def test_until_the_driver_is_there_the_answer_is_503_at_once(
             assert checker.is_healthy()
 
 
+async def test_a_driver_without_a_name_is_not_there_until_it_has_one(
+    short_dir: pathlib.Path,
+) -> None:
+    async with (
+        IdentityDriver(short_dir / "csi.sock", name="") as driver,
+        checked(short_dir, known=False) as checker,
+    ):
+        await waiting.until(lambda: driver.calls["GetPluginInfo"] > 1, "another try")
+        found = await checker.verdict()
+        assert (found.state, found.status) == (State.ABSENT, 503)
+        assert "the driver's name is empty" in found.text
+        assert driver.calls["Probe"] == 0, "whoever has no name is not probed"
+        driver.name = "d.example"
+        await waiting.until(lambda: checker.history.is_known, "the driver's name")
+        assert (await checker.verdict()).status == 200
+
+
 async def test_a_driver_that_restarts_is_found_again_within_one_check(
     short_dir: pathlib.Path,
 ) -> None:
