@@ -34,7 +34,7 @@ _log = logs.get("devcluster")
 GARBAGE = {"GOGC": "400"}
 """Environment of Go programs, unless it is set: they collect garbage at five times what is in use.
 
-A quarter of the processor time until kube-apiserver is ready goes into that otherwise.
+A sixth of the processor time until the control plane is ready goes into that otherwise.
 """
 
 DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
