@@ -179,6 +179,7 @@ def _shared_server(
     server = servers.Server(started, folder / "c", kind=cluster_kind, nodes=nodes)
     server.start_blocking()
     yield server
+    server.stop_blocking()
     started.close()
     clusters.remove_tree(folder)
 

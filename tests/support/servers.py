@@ -4,9 +4,11 @@ Two kinds are meant to be interchangeable: the embedded one (``devcluster``) and
 Kubernetes. Whatever a test needs to know of either comes from ``ready.json``.
 """
 
+import contextlib
 import json
 import pathlib
 import shutil
+import signal
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from support import processes
+from support import processes, waiting
 
 USER_AGENT = "bitts-tests"
 
@@ -28,6 +30,7 @@ class RefusedError(AssertionError):
         self.status = status
 
 
+STOP_TIMEOUT = 30.0
 READY_TIMEOUT = {"embedded": 20.0, "kubernetes": 120.0}
 
 
@@ -108,6 +111,16 @@ class Server:
         limit = READY_TIMEOUT[self.kind]
         await self.process.wait_ready(self._ready, "ready.json of this process", limit)
         self._access = self._read_access()
+
+    def stop_blocking(self) -> None:
+        """End it in its own time, which on a busy machine is more than a test's processes get.
+
+        A cluster that is killed instead leaves its cgroups.
+        """
+        if self.alive:
+            self.process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(waiting.DeadlineError):
+                waiting.until_blocking(lambda: not self.alive, "end of the server", STOP_TIMEOUT)
 
     def _spawn(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
