@@ -14,9 +14,9 @@ help: ## this list
 
 setup: $(STAMP) ## the virtual environment and the Debian packages that tests need
 
-$(STAMP): requirements-dev.txt constraints.txt debian-packages.txt scripts/debian-packages $(MEMBERS)
+$(STAMP): requirements-dev.txt constraints.txt debian-packages.txt scripts/debian-packages scripts/virtual-environment $(MEMBERS)
 	@scripts/debian-packages
-	@test -x $(BIN)/python || python3 -m venv $(VENV)
+	@scripts/virtual-environment $(VENV)
 	@echo "installing Python packages into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	@touch $@
@@ -52,7 +52,7 @@ format: $(STAMP) ## rewrite the sources in the one format
 	@$(BIN)/ruff check --fix .
 
 generate: ## compile libs/proto into the generated packages
-	@test -x $(VENV)-generate/bin/python || python3 -m venv $(VENV)-generate
+	@scripts/virtual-environment $(VENV)-generate
 	@$(VENV)-generate/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-generate.txt
 	@$(VENV)-generate/bin/python scripts/generate.py
 
