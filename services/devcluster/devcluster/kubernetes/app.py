@@ -65,10 +65,14 @@ def plan(options: Options) -> Plan:
         raise ExitError(2, str(error)) from error
     if wanted and os.geteuid() != 0:
         raise ExitError(2, "--nodes needs root: without it only the control plane (--nodes=0) runs")
-    missing = nodes.missing_programs(options.network) if wanted else []
+    return Plan(layout, tuple(wanted), options.store != "memory", options.network)
+
+
+def check_programs(network: str) -> None:
+    """Raise ExitError naming what nodes lack on this machine. Blocking."""
+    missing = nodes.missing_programs(network)
     if missing:
         raise ExitError(1, f"nodes need {', '.join(missing)}: see debian-packages.txt")
-    return Plan(layout, tuple(wanted), options.store != "memory", options.network)
 
 
 class Kubernetes:
@@ -82,6 +86,8 @@ class Kubernetes:
 
     async def run(self, process: Process) -> None:
         """Start everything, tell that it is ready, wait, end everything."""
+        if self._plan.nodes:
+            await asyncio.to_thread(check_programs, self._plan.network)
         with contextlib.ExitStack() as ownership:
             try:
                 await asyncio.to_thread(ownership.enter_context, sweep.owned(self._layout))

@@ -1,11 +1,16 @@
-"""Who gives pods their network on a node: ``cni-daemon``, or the CNI reference plugins. Pure.
+"""Who gives pods their network on a node: ``cni-daemon``, or the CNI reference plugins.
+
+Pure, but for ``missing``, which looks at the machine.
 
 Either way every pod is routed, without a bridge. With one, answers between pods of a node would
 not pass the rules of Services, unless the kernel has br_netfilter.
 """
 
 import pathlib
+import shutil
+import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 
 DAEMON = "bitts"
@@ -22,6 +27,8 @@ CONFIGURATION = "10-pods.conflist"
 _SHIMS = f"{STATE}/cni-bin"
 _DISTRIBUTIONS = ("/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni")
 _JOURNAL = f"{STATE}/cni-daemon"
+_COMPILERS = ("cc", "gcc", "clang")
+_INSTALL_TIMEOUT = 120.0
 _RUNTIME = "unix:///run/containerd/containerd.sock"
 """Where the daemon asks containerd for its sandboxes."""
 
@@ -39,17 +46,39 @@ def plugin_folders(choice: str) -> tuple[str, ...]:
 def missing(choice: str) -> str:
     """Say what a choice lacks on this machine, and nothing where it can work. Blocking."""
     if choice == DAEMON:
-        return "" if program().exists() else "cni-daemon (or --pod-network=reference)"
+        lacks = _daemon_lacks()
+        return f"{lacks} (or --pod-network={REFERENCE})" if lacks else ""
     found = any((pathlib.Path(folder) / "ptp").exists() for folder in _DISTRIBUTIONS)
     return "" if found else "the CNI plugins"
 
 
-def install() -> Sequence[str]:
-    """Return the command that, run in a node, puts the shim where containerd looks first."""
+def _daemon_lacks() -> str:
+    """Ask the daemon whether it has its shim or can compile it, unless that is plain to see."""
+    if not program().exists():
+        return "cni-daemon"
+    if any(map(shutil.which, _COMPILERS)):
+        return ""
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            _install(f"{folder}/bin", f"{folder}/cni.sock", f"{folder}/state"),
+            capture_output=True,
+            text=True,
+            timeout=_INSTALL_TIMEOUT,
+            check=False,
+        )
+    return f'the shim of cni-daemon, which says "{done.stderr.strip()}"' if done.returncode else ""
+
+
+def _install(plugins: str, socket: str, state: str) -> Sequence[str]:
     return (
         str(program()), "install",
-        f"--plugin-dir={_SHIMS}", f"--socket={SOCKET}", f"--state-dir={_JOURNAL}",
+        f"--plugin-dir={plugins}", f"--socket={socket}", f"--state-dir={state}",
     )  # fmt: skip
+
+
+def install() -> Sequence[str]:
+    """Return the command that, run in a node, puts the shim where containerd looks first."""
+    return _install(_SHIMS, SOCKET, _JOURNAL)
 
 
 def serve() -> Sequence[str]:
