@@ -4,7 +4,6 @@ An ADD whose caller has gone meanwhile, or was told to try again, is undone when
 nobody has its result.
 """
 
-import asyncio
 import time
 from collections.abc import Callable
 
@@ -19,9 +18,10 @@ from cni_daemon import chain, protocol, requests
 from cni_daemon.delegates import DelegateError
 from cni_daemon.engine import Engine
 from cni_daemon.executor import OperationError
+from cni_daemon.intents import Intents
 from cni_daemon.locks import StillBusyError
 from cni_daemon.operations import MakeVeth
-from cni_daemon.protocol import Frame, FrameError
+from cni_daemon.protocol import FrameError
 from cni_daemon.requests import Request
 from cni_daemon.tally import Event, Tally
 
@@ -29,8 +29,9 @@ from cni_daemon.tally import Event, Tally
 class Answerer:
     """Answers frames one by one; any number may be under way."""
 
-    def __init__(self, engine: Engine, tally: Tally) -> None:
+    def __init__(self, engine: Engine, intents: Intents, tally: Tally) -> None:
         self._engine = engine
+        self._intents = intents
         self._tally = tally
         self._log = logs.get("answering")
 
@@ -62,16 +63,10 @@ class Answerer:
             self._take_back(request)
         return protocol.answer(0, output)
 
-    async def carry_out(self, frame: Frame) -> None:
-        """Carry out a DEL that was left as an intent. Raises what the verbs raise."""
-        request = requests.read(frame)
-        if request.invocation.command is not Command.DEL:
-            raise FrameError(f"an intent may only be a DEL, not {request.invocation.command}")
-        await asyncio.to_thread(self._engine.remove, request)
-
     def _carry_out(self, request: Request, is_heard: Callable[[], bool]) -> str:
         match request.invocation.command:
             case Command.ADD:
+                self._intents.before_add()
                 return documents.render(self._engine.add(request, is_heard))
             case Command.DEL:
                 self._engine.remove(request)

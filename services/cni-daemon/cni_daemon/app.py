@@ -71,6 +71,7 @@ class Parts:
     engine: Engine
     record: ledger.Ledger
     tally: Tally
+    intents: Intents
     answerer: Answerer
 
 
@@ -78,17 +79,16 @@ async def _main(running: process.Process, options: Options) -> None:
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(exclusive.holding(options.state, "cni-daemon"))
         parts = await _parts(running, stack, options)
-        intents = Intents(options.intents, parts.answerer, parts.tally)
         upkeep = Upkeep(
-            parts.engine, intents, parts.executor, parts.foundations, parts.keeper, parts.record,
-            parts.tally, options.upkeep_interval,
+            parts.engine, parts.intents, parts.executor, parts.foundations, parts.keeper,
+            parts.record, parts.tally, options.upkeep_interval,
         )  # fmt: skip
-        await asyncio.to_thread(intents.prepare)
+        await asyncio.to_thread(parts.intents.prepare)
         await upkeep.recover(parts.loaded)
         keeping = Keeping(parts.journal, parts.record)
         keeping.start()
         stack.push_async_callback(keeping.close)
-        await _faces(running, stack, options, parts, intents, keeping)
+        await _faces(running, stack, options, parts, keeping)
         running.start("upkeep", upkeep.run())
         if options.runtime.socket:
             sandboxes = Sandboxes(options.runtime, parts.engine, parts.tally)
@@ -126,9 +126,11 @@ async def _parts(
     record = ledger.Ledger()
     engine = Engine(attacher, record)
     tally = Tally(requests.served_types())
-    answerer = Answerer(engine, tally)
+    intents = Intents(options.intents, engine, tally)
+    answerer = Answerer(engine, intents, tally)
     return Parts(
-        journal, loaded, foundations, stores, executor, keeper, engine, record, tally, answerer
+        journal, loaded, foundations, stores, executor, keeper, engine, record, tally, intents,
+        answerer,
     )  # fmt: skip
 
 
@@ -146,7 +148,7 @@ def _make_folders(options: Options) -> None:
 
 async def _faces(
     running: process.Process, stack: contextlib.AsyncExitStack, options: Options, parts: Parts,
-    intents: Intents, keeping: Keeping,
+    keeping: Keeping,
 ) -> None:  # fmt: skip
     """Open every socket; that of the shim last, which promises that all is there."""
     await asyncio.to_thread(_make_folders, options)
@@ -160,7 +162,7 @@ async def _faces(
         record=parts.record,
         tally=parts.tally,
         leases=lambda: keeping.states,
-        intents=lambda: intents.waiting,
+        intents=lambda: parts.intents.waiting,
         connections=lambda: listener.connections,
     )
     await stack.enter_async_context(faces.served(inside, GRACE))

@@ -2,33 +2,42 @@
 
 An intent is a file that holds a request as it would have been sent. The shim writes it under a
 name that begins with a dot, syncs it, and renames it; whatever else is in the folder is old.
+
+The runtime took the DEL for done. What it adds afterwards may want the same port, address or
+even the same name, so no ADD begins before the intents that were there when it came.
 """
 
-import asyncio
 import os
 import pathlib
+import threading
 
+from bitts.cni.environment import Command
 from bitts.cni.errors import CniError, Code
 from bitts.core import logs
 
-from cni_daemon import protocol
-from cni_daemon.answering import Answerer
+from cni_daemon import protocol, requests
 from cni_daemon.attaching import FAILURES
+from cni_daemon.engine import Engine
+from cni_daemon.locks import StillBusyError
 from cni_daemon.protocol import FrameError
 from cni_daemon.tally import Event, Tally
 
 _LIMIT = 10_000
 """Intents looked at in one round."""
 
+_PATIENCE = 10.0
+"""Seconds that an ADD waits for a round that is under way."""
+
 
 class Intents:
-    """The folder of intents."""
+    """The folder of intents. Methods block; any thread may call them."""
 
-    def __init__(self, folder: pathlib.Path, answerer: Answerer, tally: Tally) -> None:
+    def __init__(self, folder: pathlib.Path, engine: Engine, tally: Tally) -> None:
         self._folder = folder
-        self._answerer = answerer
+        self._engine = engine
         self._tally = tally
         self._log = logs.get("intents")
+        self._mutex = threading.Lock()
         self.waiting = 0
         """How many were there when they were last looked at and could not be carried out."""
 
@@ -36,13 +45,31 @@ class Intents:
         """Make the folder, for root alone. Raises OSError."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    async def round(self) -> int:
-        """Carry out what is there, the oldest first; returns how many are done."""
+    def before_add(self) -> None:
+        """Carry out what is there, so that an ADD finds what those DELs have freed.
+
+        One that cannot be carried out now holds nobody up. Never raises.
+        """
+        try:
+            if os.listdir(self._folder) and self._mutex.acquire(timeout=_PATIENCE):
+                try:
+                    self._round()
+                finally:
+                    self._mutex.release()
+        except OSError as error:
+            self._log.warning("Cannot read the intents", err=error)
+
+    def round(self) -> int:
+        """Carry out what is there, the oldest first; returns how many are done. Raises OSError."""
+        with self._mutex:
+            return self._round()
+
+    def _round(self) -> int:
         count = 0
-        found = await asyncio.to_thread(self._waiting)
+        found = self._waiting()
         self.waiting = len(found)
         for path in found:
-            if await self._carry_out(path):
+            if self._carry_out(path):
                 count += 1
                 self.waiting -= 1
         self._tally.event(Event.INTENT, count)
@@ -55,18 +82,20 @@ class Intents:
                 found.append((path.stat().st_mtime_ns, path))
         return [path for _, path in sorted(found)]
 
-    async def _carry_out(self, path: pathlib.Path) -> bool:
+    def _carry_out(self, path: pathlib.Path) -> bool:
         try:
-            data = await asyncio.to_thread(_read, path)
-            await self._answerer.carry_out(protocol.decode(data))
+            request = requests.read(protocol.decode(_read(path)))
+            if request.invocation.command is not Command.DEL:
+                raise FrameError(f"an intent may only be a DEL, not {request.invocation.command}")
+            self._engine.remove(request)
         except FrameError as error:
             self._log.error("Dropping a file that is no intent", path=path, err=error)
-        except FAILURES as error:
+        except (*FAILURES, StillBusyError) as error:
             if not (isinstance(error, CniError) and error.code in _HOPELESS):
                 self._log.warning("An intent must wait", path=path, err=error)
                 return False
             self._log.error("Dropping an intent that cannot be carried out", path=path, err=error)
-        await asyncio.to_thread(path.unlink, missing_ok=True)
+        path.unlink(missing_ok=True)
         return True
 
 

@@ -76,7 +76,7 @@ class Upkeep:
         """Go round until cancelled."""
         while True:
             try:
-                await self._intents.round()
+                await asyncio.to_thread(self._intents.round)
             except OSError as error:
                 self._log.warning("Cannot read the intents", err=error)
             await self._repair()
