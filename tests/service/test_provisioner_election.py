@@ -2,48 +2,18 @@
 
 import asyncio
 import signal
-import sys
 
 import pytest
 from support import cluster as clusters
-from support import processes, provisioning, waiting
+from support import provisioning, waiting
 from support.provisioning import Stand
 from support.proxy import Fault, When
+from support.replicas import leading
+from support.replicas import ours as replica
 
 FAULTS = pytest.mark.embedded(reason="injects faults into the API server")
 
 pytestmark = pytest.mark.root  # replicas are told apart by their host names
-
-NAMED = (
-    "import os, socket, sys; socket.sethostname(sys.argv[1]); os.execv(sys.argv[2], sys.argv[2:])"
-)
-DURATIONS = [
-    "--leader-election-lease-duration=2s",
-    "--leader-election-renew-deadline=1s",
-    "--leader-election-retry-period=200ms",
-]
-LEADS = '"Leadership changed" logger="kube.leases"'
-
-
-def replica(stand: Stand, host: str) -> processes.Process:
-    """Start a replica in a host of its own."""
-    program = [
-        processes.script("csi-provisioner"),
-        f"--csi-address={stand.csi.path}",
-        f"--kubeconfig={stand.cluster.kubeconfig}",
-        "--immediate-topology=false",
-        "--retry-interval-start=100ms",
-        "--leader-election",
-        f"--leader-election-namespace={stand.cluster.namespace}",
-        f"--introspection-socket={stand.folder}/{host}.sock",
-        *DURATIONS,
-    ]
-    command = ["/usr/bin/unshare", "--uts", sys.executable, "-c", NAMED, host, *program]
-    return stand.cluster.processes.spawn(command, name=host)
-
-
-async def leading(process: processes.Process) -> None:
-    await process.wait_for_output(provisioning.STARTED)
 
 
 async def finished(stand: Stand, count: int) -> None:
