@@ -15,6 +15,13 @@ def examples() -> scenario.Scenario:
     return demo.read_manifests(None)
 
 
+def test_a_backend_that_cannot_be_offered_says_what_is_in_its_way() -> None:
+    assert ALL.hindrance_of("image") == ""
+    assert "(package btrfs-progs)" in ALL.hindrance_of("btrfs")
+    assert NOTHING.hindrance_of("btrfs") == "the btrfs backend needs a btrfs: run it as root"
+    assert NOTHING.hindrance_of("directory") == ""
+
+
 def test_with_all_abilities_nothing_is_left_out() -> None:
     restricted, omissions = scenario.restrict(examples(), ALL)
     assert restricted == examples()

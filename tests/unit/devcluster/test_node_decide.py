@@ -218,3 +218,10 @@ def test_a_crash_loop_shows_the_last_end() -> None:
     assert state["lastState"]["terminated"]["exitCode"] == 1
     assert state["restartCount"] == 2
     assert found["phase"] == "Running"
+
+
+def test_an_end_of_which_no_moment_is_known_is_told_without_moments() -> None:
+    it = pod(restartPolicy="Never")
+    end = Container(0, code=137)
+    (state,) = lifecycle.status(seen(it, containers={"main": end}), it)["containerStatuses"]
+    assert set(state["state"]["terminated"]) == {"containerID", "exitCode", "reason"}

@@ -1,5 +1,6 @@
 from typing import Any
 
+import msgspec
 import pytest
 from bitts.core.plans import Done, Failed, RetryLater
 from bitts.kube import errors, objects
@@ -168,6 +169,15 @@ def test_an_owner_is_added_beside_the_others() -> None:
     assert write.owners == (ANOTHER, OWNER)
     references = capacity.change(write)["metadata"]["ownerReferences"]
     assert [one["uid"] for one in references] == ["pod-uid", "owner-uid"]
+
+
+def test_what_an_owner_blocks_stays_blocked() -> None:
+    blocking = msgspec.structs.replace(ANOTHER, block_owner_deletion=True)
+    [write] = settle(seen(stored(owners=(blocking,))), ASK, Room(GIB))
+    assert isinstance(write, WriteObject)
+    first, second = capacity.change(write)["metadata"]["ownerReferences"]
+    assert first["blockOwnerDeletion"] is True
+    assert "blockOwnerDeletion" not in second
 
 
 def test_without_owners_none_are_written() -> None:
