@@ -55,8 +55,8 @@ class Embedded:
             # Nobody waits for this, so its imports come after the announcement.
             from devcluster import introspect
 
-            served = introspect.serve(options.directory, store, noted, loops)
-            await stack.enter_async_context(served)
+            told = introspect.sources(store, noted, loops)
+            await stack.enter_async_context(introspect.serve(options.directory, told))
             process.started()
             await process.stopping.wait()
             (options.directory / files.READY).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What the embedded cluster answers about itself: its loops' decisions, its objects, its watches.
+"""What a cluster answers about itself; the embedded one: its loops' decisions, its objects.
 
 The socket stands in the cluster's folder and needs no token: who may enter the folder may ask.
 """
@@ -12,10 +12,9 @@ import bitts
 from bitts.core import ledger
 from bitts.rpc import introspection
 
-from devcluster.store import Store
-
 if TYPE_CHECKING:
     from devcluster.loops import keyed
+    from devcluster.store import Store
 
 PROGRAM = "devcluster"
 SOCKET = f"bitts-{PROGRAM}.sock"
@@ -23,22 +22,27 @@ _STOP = 0.3
 """Seconds that open questions get at the end."""
 
 
-@contextlib.asynccontextmanager
-async def serve(
-    directory: pathlib.Path,
-    store: Store,
-    noted: ledger.Ledger,
-    loops: "collections.abc.Sequence[keyed.KeyedLoop]",
-) -> collections.abc.AsyncIterator[None]:
-    """Answer on a socket in the cluster's folder; without one where none can be made."""
-    sources = introspection.Sources(
+def sources(
+    store: "Store", noted: ledger.Ledger, loops: "collections.abc.Sequence[keyed.KeyedLoop]"
+) -> introspection.Sources:
+    """Return what the embedded cluster tells."""
+    return introspection.Sources(
         program=PROGRAM,
         version=bitts.__version__,
         ledger=noted,
         figures=lambda: [*_store(store), *_queues(loops)],
     )
+
+
+@contextlib.asynccontextmanager
+async def serve(
+    directory: pathlib.Path,
+    told: introspection.Sources,
+    is_serving: collections.abc.Callable[[], bool] = lambda: True,
+) -> collections.abc.AsyncIterator[None]:
+    """Answer on a socket in the cluster's folder; without one where none can be made."""
     path = _socket(directory)
-    server = await introspection.serve(sources, path, {"": lambda: True}, is_required=False)
+    server = await introspection.serve(told, path, {"": is_serving}, is_required=False)
     try:
         yield
     finally:
@@ -49,7 +53,7 @@ def _socket(directory: pathlib.Path) -> str:
     return str(directory.absolute() / SOCKET)
 
 
-def _store(store: Store) -> collections.abc.Iterator[introspection.Figure]:
+def _store(store: "Store") -> collections.abc.Iterator[introspection.Figure]:
     yield introspection.Figure(area="store", name="revision", value=float(store.revision))
     for collection in store.collections():
         count = float(len(collection.objects))

@@ -10,10 +10,10 @@ import contextlib
 import json
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 
-from bitts.core import logs
+from bitts.core import ledger, logs
 from bitts.core.process import ExitError, Process
 
 from devcluster import files
@@ -83,6 +83,7 @@ class Kubernetes:
         self._plan = plan(options)
         self._layout = self._plan.layout
         self._machines: nodes.Nodes | None = None
+        self._is_ready = False
 
     async def run(self, process: Process) -> None:
         """Start everything, tell that it is ready, wait, end everything."""
@@ -97,15 +98,17 @@ class Kubernetes:
 
     async def _run(self, process: Process) -> None:
         await asyncio.to_thread(self._prepare)
-        supervisor = programs.Supervisor(process)
+        supervisor = programs.Supervisor(process, ledger.Ledger())
         async with contextlib.AsyncExitStack() as stack:
             try:
-                await self._start(supervisor, stack)
-                process.started()
-                await process.stopping.wait()
+                if await _unless_stopped(process, self._start(supervisor, stack)):
+                    self._is_ready = True
+                    process.started()
+                    await process.stopping.wait()
             except BaseExceptionGroup as group:
                 raise _first(group) from group
             finally:
+                self._is_ready = False
                 supervisor.stopping()
                 await asyncio.shield(self._stop(supervisor))
 
@@ -141,6 +144,8 @@ class Kubernetes:
         async with asyncio.TaskGroup() as group:
             if wanted:
                 group.create_task(self._start_nodes(machines, stack, api, serves), name="nodes")
+            told = self._tell(stack, machines, supervisor)
+            group.create_task(told, name="introspection")
             await self._start_api(supervisor, places, ports, api, serves)
             await self._start_controllers(supervisor, places, api)
 
@@ -149,6 +154,23 @@ class Kubernetes:
 
         await announce()
         machines.keep(api, announce)
+
+    async def _tell(
+        self,
+        stack: contextlib.AsyncExitStack,
+        machines: nodes.Nodes,
+        supervisor: programs.Supervisor,
+    ) -> None:
+        """Answer what the cluster does, from its start on: a start that hangs can be asked too."""
+        # Etcd starts while this is loaded.
+        from devcluster import introspect
+        from devcluster.kubernetes import telling
+
+        def is_serving() -> bool:
+            return self._is_ready and telling.runs(supervisor, binaries.CONTROL_PLANE)
+
+        told = telling.sources(supervisor, machines)
+        await stack.enter_async_context(introspect.serve(self._layout.directory, told, is_serving))
 
     async def _start_api(
         self,
@@ -247,6 +269,22 @@ class Kubernetes:
 
     def _withdraw(self) -> None:
         (self._layout.directory / files.READY).unlink(missing_ok=True)
+
+
+async def _unless_stopped(process: Process, start: Coroutine[object, object, None]) -> bool:
+    """Start, but give it up as soon as the process is asked to stop. Tell whether it started."""
+    starting = asyncio.create_task(start, name="start")
+    asked = asyncio.create_task(process.stopping.wait(), name="stop-asked")
+    try:
+        await asyncio.wait({starting, asked}, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            await starting
+            return True
+        return False
+    finally:
+        starting.cancel()
+        asked.cancel()
+        await asyncio.gather(starting, asked, return_exceptions=True)
 
 
 def free_port() -> int:

@@ -35,6 +35,9 @@ PROGRAMS = ("runc", "ip", "nsenter", "unshare", "setpriv", "nft", "iptables", "c
 START_TIMEOUT = 30.0
 STOP_TIMEOUT = 5.0
 READY_TIMEOUT = 60.0
+LOOP = "nodes"
+"""By this name the ledger knows what is decided about nodes."""
+
 _INIT = pathlib.Path(__file__).with_name("nodeinit.py")
 _ENTER = _INIT.with_name("enter.py")
 _NAMESPACES = ("--mount", "--net", "--uts", "--ipc", "--pid")
@@ -94,6 +97,7 @@ class Nodes:
         self._network = 0
         self._archives: Sequence[pathlib.Path] = ()
         self.started: dict[str, Started] = {}
+        self.restarts: dict[str, int] = {}
 
     @property
     def _layout(self) -> Layout:
@@ -123,6 +127,7 @@ class Nodes:
 
     async def _start_machine(self, node: addresses.Node) -> None:
         place = self._layout.node(node.name)
+        self._supervisor.noted.started(LOOP, node.name)
         await asyncio.to_thread(prepare_folder, self._layout, node, self._places.network)
         await asyncio.to_thread(cgroups.create, self._layout.identity, node.name)
         started = Started(node, place, await self._start_init(node, place))
@@ -198,6 +203,8 @@ class Nodes:
         await self._supervisor.start(proxy, is_up, START_TIMEOUT)
         kubelet = self._program(started, "kubelet", nodeplan.kubelet(self._places, node))
         await self._supervisor.start(kubelet, is_ready, READY_TIMEOUT)
+        self._supervisor.noted.decided(LOOP, node.name, "Keep", "its kubelet says that it is Ready")
+        self._supervisor.noted.finished(LOOP, node.name)
 
     def keep(self, api: apiclient.ApiClient, changed: Callable[[], Awaitable[None]]) -> None:
         """From now on start a node again when it ends: what a machine's reboot is here."""
@@ -213,6 +220,9 @@ class Nodes:
         while True:
             await self.started[node.name].holder.wait()
             _log.warning("Node ended, starting it again", node=node.name)
+            self.restarts[node.name] = self.restarts.get(node.name, 0) + 1
+            reason = "the process that holds its namespaces ended, as a machine loses power"
+            self._supervisor.noted.decided(LOOP, node.name, "StartAgain", reason)
             await self._supervisor.retire([f"{node.name}-{name}" for name in _NODE_PROGRAMS])
             await asyncio.to_thread(cgroups.remove, self._layout.identity, node.name)
             await asyncio.to_thread(loopdevices.release, self._layout.node(node.name).root)

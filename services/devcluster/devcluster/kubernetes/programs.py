@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 
-from bitts.core import logs
+from bitts.core import ledger, logs
 from bitts.core.process import ExitError, Process
 
 from devcluster.kubernetes import lastwords
@@ -27,6 +27,9 @@ STEADY = 20.0
 
 ATTEMPTS = 6
 """Ends in a row, each sooner than ``STEADY`` after the start, that make a fault."""
+
+LOOP = "programs"
+"""By this name the ledger knows what is decided about programs."""
 
 _TAIL = 64 * 1024
 _log = logs.get("devcluster")
@@ -49,16 +52,28 @@ class Program:
     log: pathlib.Path
 
 
+@dataclass(frozen=True, slots=True)
+class State:
+    """What became of a program; ``pid`` is None while it does not run."""
+
+    pid: int | None
+    restarts: int
+    log: pathlib.Path
+
+
 def pause(failures: int) -> float:
     """Return the seconds before a program is started again; the first time nearly at once."""
     return float(min(0.2 * 2 ** max(failures - 1, 0), 10.0))
 
 
 class Supervisor:
-    """The programs of one cluster."""
+    """The programs of one cluster. What it decides about them, and why, goes into ``noted``."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, noted: ledger.Ledger) -> None:
+        self.noted = noted
         self._running: dict[str, asyncio.subprocess.Process] = {}
+        self._logs: dict[str, pathlib.Path] = {}
+        self._restarts: dict[str, int] = {}
         self._keepers: dict[str, asyncio.Task[None]] = {}
         self._stopping = False
         self._fault: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -86,10 +101,25 @@ class Supervisor:
             if keeper := self._keepers.pop(name, None):
                 keeper.cancel()
         await self.stop(names)
+        for name in names:
+            if name in self._running:
+                self.noted.decided(LOOP, name, "Retire", "its node has ended")
+                self.noted.finished(LOOP, name)
 
     def pids(self) -> Mapping[str, int]:
         """Return the process IDs of what runs (of those in nodes: of what entered for them)."""
         return {name: child.pid for name, child in self._running.items()}
+
+    def states(self) -> Mapping[str, State]:
+        """Return what became of every program that was started."""
+        return {
+            name: State(
+                child.pid if child.returncode is None else None,
+                self._restarts.get(name, 0),
+                self._logs[name],
+            )
+            for name, child in self._running.items()
+        }
 
     async def start(
         self, program: Program, ready: Callable[[], Awaitable[bool]], timeout: float
@@ -115,9 +145,12 @@ class Supervisor:
             if child.returncode is not None or time.monotonic() > deadline:
                 raise await _failure(program, child.returncode, timeout)
             await asyncio.sleep(POLL)
+        self.noted.decided(LOOP, program.name, "Keep", "it is ready")
+        self.noted.finished(LOOP, program.name)
 
     async def spawn(self, program: Program) -> asyncio.subprocess.Process:
         """Start a program once."""
+        self.noted.started(LOOP, program.name)
         output = await asyncio.to_thread(_open_log, program.log)
         try:
             child = await asyncio.create_subprocess_exec(
@@ -132,6 +165,10 @@ class Supervisor:
         finally:
             os.close(output)
         self._running[program.name] = child
+        self._logs[program.name] = program.log
+        self.noted.decided(
+            LOOP, program.name, "Start", f"the cluster needs it: process {child.pid}"
+        )
         return child
 
     async def _keep(self, program: Program, child: asyncio.subprocess.Process) -> None:
@@ -144,8 +181,17 @@ class Supervisor:
             if failures >= ATTEMPTS:
                 raise await _failure(program, code, 0)
             _log.warning("Program ended, starting it again", program=program.name, code=code)
+            self._note_end(program, code, failures)
             await asyncio.sleep(pause(failures))
             child, begin = await self.spawn(program), time.monotonic()
+            self.noted.finished(LOOP, program.name)
+
+    def _note_end(self, program: Program, code: int, failures: int) -> None:
+        name, delay = program.name, pause(failures)
+        self._restarts[name] = self._restarts.get(name, 0) + 1
+        reason = f"it {_ended(code)}; {failures} of {ATTEMPTS} ends in a row that end the cluster"
+        self.noted.decided(LOOP, name, "StartAgain", reason, error=f"it {_ended(code)}")
+        self.noted.retry_at(LOOP, name, time.time() + delay, failures=failures)
 
     def stopping(self) -> None:
         """From now on nothing is started again."""
@@ -174,13 +220,12 @@ def _signal(children: Sequence[asyncio.subprocess.Process], number: signal.Signa
 
 async def _failure(program: Program, code: int | None, timeout: float) -> ExitError:
     words = lastwords.explain(await asyncio.to_thread(_tail, program.log))
-    if code is None:
-        ended = f"is not ready within {timeout:g} s"
-    elif code < 0:
-        ended = f"was killed by signal {-code}"
-    else:
-        ended = f"ended with exit code {code}"
+    ended = f"is not ready within {timeout:g} s" if code is None else _ended(code)
     return ExitError(1, f"{program.name} {ended}; from {program.log}:\n{words}")
+
+
+def _ended(code: int) -> str:
+    return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
 
 def _open_log(path: pathlib.Path) -> int:
