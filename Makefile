@@ -30,9 +30,10 @@ test: $(STAMP) ## every test; the service tests also on Kubernetes itself. ARGS 
 test-vm: $(STAMP) ## what this kernel cannot run, under Debian's kernel in an emulator. ARGS chooses some
 	@scripts/test-vm $(ARGS)
 
-soak: $(STAMP) ## half an hour: churn with kills, a million malformed requests, 1,000 configurations
-	@BITTS_CHURN=600 BITTS_FUZZ=1000000 BITTS_MATRIX=1000 $(BIN)/python -m pytest --timeout=7200 \
-	  tests/net/test_churn.py tests/net/test_fuzz.py tests/net/test_differential.py $(ARGS)
+soak: $(STAMP) ## an hour: churn with kills, a million malformed requests, 1,000 configurations, garbage
+	@BITTS_CHURN=600 BITTS_FUZZ=1000000 BITTS_MATRIX=1000 BITTS_EXAMPLES=20000 $(BIN)/python -m pytest --timeout=7200 \
+	  tests/net/test_churn.py tests/net/test_fuzz.py tests/net/test_differential.py \
+	  tests/unit/net/test_decoders.py $(ARGS)
 
 cluster: $(STAMP) ## build Kubernetes from source, once (minutes); `bitts up --kubernetes` starts it
 	@$(BIN)/python -m devcluster.kubernetes

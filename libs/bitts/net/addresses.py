@@ -63,8 +63,9 @@ def of_link(index: int = 0) -> Message:
     return Message(GET, 0, _INFO.pack(0, 0, 0, 0, index))
 
 
+@wire.decoder("an address")
 def decode(reply: Reply) -> Address | None:
-    """Read an address; None for a family that is not IP."""
+    """Read an address; None for a family that is not IP. Raises NetlinkError."""
     family, length, flags, scope, index = _INFO.unpack_from(reply.body)
     found = wire.attributes(reply.body[_INFO.size :])
     packed = found.get(_LOCAL, found.get(_ADDRESS))

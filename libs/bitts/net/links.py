@@ -225,14 +225,16 @@ def every() -> Message:
     return Message(GET, 0, _INFO.pack(0, 0, 0, 0, 0))
 
 
+@wire.decoder("which link is meant")
 def identify(body: memoryview) -> tuple[int, int, int]:
-    """Return address family, index and flags without decoding the rest."""
+    """Return address family, index and flags without decoding the rest. Raises NetlinkError."""
     family, _, index, flags, _ = _INFO.unpack_from(body)
     return family, index, flags
 
 
+@wire.decoder("a link")
 def decode(reply: Reply) -> Link:
-    """Read a link's description."""
+    """Read a link's description. Raises NetlinkError."""
     _, _, index, flags, _ = _INFO.unpack_from(reply.body)
     found = wire.attributes(reply.body[_INFO.size :])
     info = wire.attributes(found.get(_LINKINFO, memoryview(b"")))

@@ -89,15 +89,20 @@ def sets(table: str, family: int = INET) -> Message:
     return Message(_GET_SET, 0, struct.pack("=BBH", family, 0, 0) + wire.text(1, table))
 
 
+@wire.decoder("an nftables set")
 def decode_set(reply: Reply) -> Container:
-    """Read which set an answer describes."""
+    """Read which set an answer describes. Raises NetlinkError."""
     family = reply.body[0]
     found = wire.attributes(reply.body[_HEADER_SIZE:])
     return Container(wire.string(found.get(1)), wire.string(found.get(2)), family)
 
 
+@wire.decoder("nftables elements")
 def decode(reply: Reply) -> list[Element]:
-    """Read the elements of an answer; of verdicts only those that go to a chain are told."""
+    """Read the elements of an answer; of verdicts only those that go to a chain are told.
+
+    Raises NetlinkError.
+    """
     found = wire.attributes(reply.body[_HEADER_SIZE:])
     return [_decoded(each) for each in wire.listed(found.get(3, memoryview(b"")))]
 

@@ -91,8 +91,12 @@ def every(version: int = 0) -> Message:
     return Message(GET, 0, _INFO.pack(FAMILIES.get(version, 0), 0, 0, 0, 0, 0, 0, 0, 0))
 
 
+@wire.decoder("a route")
 def decode(reply: Reply) -> Route | None:
-    """Read a route; None for what is not unicast IP (local, broadcast, multicast)."""
+    """Read a route; None for what is not unicast IP (local, broadcast, multicast).
+
+    Raises NetlinkError.
+    """
     family, length, _, _, table, protocol, scope, kind, _ = _INFO.unpack_from(reply.body)
     if family not in FAMILIES.values() or kind != _UNICAST:
         return None

@@ -64,8 +64,9 @@ def every() -> Message:
     return Message(GET, 0, _INFO.pack(0, 0, 0, 0, 0, 0, 0, 0, 0))
 
 
+@wire.decoder("a routing rule")
 def decode(reply: Reply) -> Rule | None:
-    """Read a rule; None for a family that is not IP."""
+    """Read a rule; None for a family that is not IP. Raises NetlinkError."""
     family, into, length, service, table, _, _, action, inverted = _INFO.unpack_from(reply.body)
     version = next((v for v, number in FAMILIES.items() if number == family), 0)
     if not version:

@@ -132,8 +132,9 @@ def find(channel: Socket, index: int, parent: int) -> Discipline | None:
         raise
 
 
+@wire.decoder("a qdisc")
 def decode(reply: Reply) -> Discipline:
-    """Read a discipline's description."""
+    """Read a discipline's description. Raises NetlinkError."""
     _, index, _, parent, _ = _INFO.unpack_from(reply.body)
     found = wire.attributes(reply.body[_INFO.size :])
     kind = wire.string(found.get(_KIND))

@@ -5,9 +5,16 @@ buffer, so that the kernel works through all of it in one call. Attributes come 
 mapping of views into the received buffer, and nothing is decoded that nobody asks for.
 """
 
+import errno
+import functools
 import struct
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, ParamSpec, TypeVar
+
+from bitts.net.errors import NetlinkError
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 REQUEST = 0x1
 MULTI = 0x2
@@ -136,6 +143,26 @@ def acknowledgement(reply: Reply) -> Acknowledgement:
         found = attributes(reply.body[offset:]).get(1)
         words = string(found) if found is not None else ""
     return Acknowledgement(reply.sequence, error, words)
+
+
+def decoder(what: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Make a function that reads a message tell a malformed one by NetlinkError (EBADMSG).
+
+    Headers that are cut off, addresses of odd lengths and prefixes that are too long raise all
+    sorts of things; whoever asked the kernel need know only one.
+    """
+
+    def guarding(read: Callable[P, T]) -> Callable[P, T]:
+        @functools.wraps(read)
+        def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
+            try:
+                return read(*args, **kwargs)
+            except (struct.error, ValueError, IndexError) as error:
+                raise NetlinkError(errno.EBADMSG, f"reading {what}", str(error)) from error
+
+        return guarded
+
+    return guarding
 
 
 def attributes(view: memoryview) -> dict[int, memoryview]:
