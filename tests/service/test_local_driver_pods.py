@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 from support import kubeletside
-from support.workloads import SAY, STORAGE, Work
+from support.workloads import FOLDER, LATE, SAY, STORAGE, Work
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
@@ -91,3 +91,18 @@ async def test_what_a_pod_writes_the_next_one_reads(work: Work, sort: Sort) -> N
         assert is_limited == "limited"
     await work.pod("reader", READ, files=["files"])
     assert await work.says("reader") == written
+
+
+@pytest.mark.parametrize("kind", [LATE, FOLDER])
+async def test_each_pod_s_group_has_what_the_one_before_wrote(work: Work, kind: str) -> None:
+    # The driver announces VOLUME_MOUNT_GROUP, so neither kubelet nor agent changes any owner.
+    await work.claim("files", kind)
+    first = {"runAsUser": 1234, "runAsGroup": 1234, "fsGroup": 4321}
+    write = f"umask 077; echo word > /files/word; stat -c '%g %A' /files {SAY}"
+    await work.pod("writer", write, files=["files"], securityContext=first)
+    group, mode = (await work.says("writer")).split()
+    assert (group, mode[4:7]) == ("4321", "rws")
+    second = {"runAsUser": 5678, "runAsGroup": 5678, "fsGroup": 8765}
+    read = f"cat /files/word {SAY}; echo more >> /files/word"
+    await work.pod("reader", read, files=["files"], securityContext=second)
+    assert await work.says("reader") == "word"

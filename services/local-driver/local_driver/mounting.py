@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from bitts.core import logs
 from bitts.rpc.codes import Code, RpcError
 
-from local_driver import iolimits, mountflags, mounts, publishing, steps
+from local_driver import iolimits, mountflags, mounts, ownership, publishing, steps
 from local_driver.backends.backend import Backend
 from local_driver.volumes import AccessType, Capability, Volume
 
@@ -52,6 +52,8 @@ def stage(use: Use, path: pathlib.Path, reached: steps.Reached) -> None:
         own = use.backend.sightings(use.volume.volume_id, table)
         if not publishing.is_staged(path, table.at(path), own, read_only=flags.is_read_only):
             use.backend.show(use.volume, path, flags)
+        reached(steps.Step.MOUNTED)
+        _give_to_group(use, path)
     reached(steps.Step.STAGED)
 
 
@@ -75,14 +77,25 @@ def publish(use: Use, staging: pathlib.Path, target: pathlib.Path, reached: step
     top = table.at(target)
     mode = use.capability.mode
     if publishing.is_published(target, staging, top, own, mode, read_only=read_only):
+        _give_to_group(use, target)
         return
     source = _source(use, staging, own)
+    _give_to_group(use, source)
     _make_target(target, is_file=use.is_block)
     reached(steps.Step.TARGET_MADE)
     # A device node is made read-only by its device: nobody asks the mount it is seen through.
     mounts.bind(source, target, _BIND_ONLY if use.is_block else flags)
     limit(use.backend, use.volume)
     reached(steps.Step.PUBLISHED)
+
+
+def _give_to_group(use: Use, path: pathlib.Path) -> None:
+    """Give a volume to the group it is asked for. One that is only read is left as it is."""
+    group = use.capability.group
+    if use.is_block or group is None or use.flags.is_read_only:
+        return
+    if ownership.give(path, group):
+        logs.get("ownership").info("Volume given", volume=use.volume.volume_id, group=group)
 
 
 def limit(backend: Backend, volume: Volume) -> None:

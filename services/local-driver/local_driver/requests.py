@@ -14,6 +14,9 @@ from local_driver import creation, listing, names
 from local_driver.creation import Offer
 from local_driver.volumes import AccessMode, AccessType, Capability, Requirement, Source, Wish
 
+_GROUP_MOST = (1 << 32) - 2
+"""The largest group of Linux; the number above it means "leave the group" (chown(2))."""
+
 
 def wish(
     request: v1.CreateVolumeRequest,
@@ -127,9 +130,19 @@ def capability(
         return Capability(AccessType.BLOCK, mode)
     if given.mount is None:
         raise invalid(f"{field}.access_type: required, either mount or block")
-    if given.mount.volume_mount_group:
-        raise invalid(f"{field}.mount.volume_mount_group: not supported, and not announced")
-    return Capability(AccessType.MOUNT, mode, given.mount.fs_type, tuple(given.mount.mount_flags))
+    flags = tuple(given.mount.mount_flags)
+    group = _group(given.mount.volume_mount_group, f"{field}.mount.volume_mount_group")
+    return Capability(AccessType.MOUNT, mode, given.mount.fs_type, flags, group)
+
+
+def _group(text: str, field: str) -> int | None:
+    """Read a group's number; names would mean another group on each node."""
+    if not text:
+        return None
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) <= 10 else -1
+    if not 0 <= number <= _GROUP_MOST:
+        raise invalid(f"{field}: {text[:40]!r} must be a group's number, 0 to {_GROUP_MOST}")
+    return number
 
 
 def _mode(given: v1.VolumeCapability, field: str) -> AccessMode:

@@ -20,6 +20,7 @@ class Step(enum.StrEnum):
     FORMATTED = "formatted"
     IMAGE_REPLACED = "image-replaced"
     LOOP_ATTACHED = "loop-attached"
+    MOUNTED = "mounted"
     STAGED = "staged"
     TARGET_MADE = "target-made"
     PUBLISHED = "published"
@@ -64,6 +65,7 @@ STEPS_OF: dict[str, tuple[Step, ...]] = {
         Step.DOCUMENT_WRITTEN,
         Step.DOCUMENT_RENAMED,
         Step.LOOP_ATTACHED,
+        Step.MOUNTED,
         Step.STAGED,
     ),
     "NodePublishVolume": (Step.TARGET_MADE, Step.LOOP_ATTACHED, Step.PUBLISHED),

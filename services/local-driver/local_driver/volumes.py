@@ -63,6 +63,8 @@ class Capability:
     mode: AccessMode
     filesystem: str = ""
     mount_flags: tuple[str, ...] = ()
+    group: int | None = None
+    """The group that the mounted volume is for (volume_mount_group)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ def capability_with(change: Callable[[v1.VolumeCapability], None]) -> list[v1.Vo
         pytest.param(
             changed(
                 volume_capabilities=capability_with(
-                    lambda c: setattr(c.mount, "volume_mount_group", "7")
+                    lambda c: setattr(c.mount, "volume_mount_group", "staff")
                 )
             ),
             Code.INVALID_ARGUMENT, "volume_mount_group", id="group",
