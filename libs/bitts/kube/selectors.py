@@ -4,12 +4,16 @@ Sources: "Labels and Selectors", core/v1 NodeSelector, StorageClass allowedTopol
 """
 
 import itertools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from bitts.kube import objects
 
 Labels = Mapping[str, str]
 Requirement = objects.LabelSelectorRequirement | objects.NodeSelectorRequirement
+
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 class SelectorError(ValueError):
@@ -124,10 +128,9 @@ def _holds(requirement: Requirement, labels: Labels) -> bool:
 
 
 def _compares(operator: str, value: str, values: Sequence[str]) -> bool:
-    try:
-        (bound,) = values
-        left, right = int(value), int(bound)
-    except ValueError:
-        # The scheduler treats what is no number as not matching, too.
+    if len(values) != 1 or not all(map(_INTEGER.fullmatch, (value, values[0]))):
+        # The scheduler treats what is no number as not matching, too. Python would take more for
+        # a number than Go does: "1_0", other scripts' digits.
         return False
+    left, right = int(value), int(values[0])
     return left > right if operator == "Gt" else left < right

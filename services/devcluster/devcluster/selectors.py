@@ -14,7 +14,8 @@ from devcluster.resources import Object, Resource
 Predicate = collections.abc.Callable[[Object], bool]
 _EVERYWHERE = ("metadata.name", "metadata.namespace")
 _SET_BASED = re.compile(r"(\S+)\s+(in|notin)\s*\(([^()]*)\)")
-_EQUALITY = re.compile(r"([^=!<>\s]+)\s*(==|!=|=)\s*(\S*)")
+_FIELDS = re.compile(r"(?:[^\\,]|\\.?)+", re.DOTALL)
+_EQUALITY = re.compile(r"([^=!<>\s]+)(==|!=|=)((?:[^\\,=]|\\[\\,=])*)", re.DOTALL)
 _LABEL_EQUALITY = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_./]*)\s*(==|!=|=)\s*([-A-Za-z0-9_.]*)")
 _KEY = re.compile(r"(!?)\s*([A-Za-z0-9][-A-Za-z0-9_./]*)")
 
@@ -28,7 +29,7 @@ def matches_all(_: Object) -> bool:
 def compile_selectors(resource: Resource, label: str = "", field: str = "") -> Predicate:
     """Return whether an object satisfies both selectors; raises ApiError 400."""
     tests = [_label_test(part) for part in _split(label)]
-    tests += [_field_test(resource, part) for part in re.split(r"(?<!\\),", field) if part]
+    tests += [_field_test(resource, part) for part in _FIELDS.findall(field)]
     if not tests:
         return matches_all
     if len(tests) == 1:

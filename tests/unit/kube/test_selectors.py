@@ -1,7 +1,12 @@
 """Selectors choose what Kubernetes would choose."""
 
+from typing import Any
+
+import msgspec
 import pytest
 from bitts.kube import objects, selectors
+from hypothesis import given
+from hypothesis import strategies as st
 
 LABELS = {"zone": "a", "disk": "ssd", "cores": "16"}
 
@@ -79,6 +84,7 @@ def node_term(
         ((node_term(("cores", "Lt", ("8",))),), False),
         ((node_term(("zone", "Gt", ("8",))),), False),
         ((node_term(("rack", "Gt", ("8",))),), False),
+        ((node_term(("cores", "Gt", ("1_0",))),), False),
         ((node_term(("cores", "Gt", ("8", "9"))),), False),
         ((node_term(("metadata.name", "In", ("n1",)), fields=True),), True),
         ((node_term(("metadata.name", "NotIn", ("n1",)), fields=True),), False),
@@ -92,6 +98,7 @@ def node_term(
         "less",
         "no number",
         "missing number",
+        "no number in Go",
         "two bounds",
         "by name",
         "not by name",
@@ -160,3 +167,54 @@ def test_affinity_has_a_term_for_each_topology_with_segments() -> None:
 def test_queries() -> None:
     assert selectors.label_query({"b": "2", "a": "1"}) == "a=1,b=2"
     assert selectors.field_query({"metadata.name": "a,b=c\\d"}) == "metadata.name=a\\,b\\=c\\\\d"
+
+
+WORDS = st.text(max_size=6) | st.sampled_from(["a", "1", "-7", "1_0", "+3", "٣", "9" * 30])
+OPERATORS = ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+REQUIREMENTS = st.builds(
+    lambda key, operator, values: (key, operator, tuple(values)),
+    WORDS,
+    st.sampled_from(OPERATORS) | st.text(max_size=4),
+    st.lists(WORDS, max_size=3),
+)
+
+
+@given(st.dictionaries(WORDS, WORDS, max_size=3), st.lists(REQUIREMENTS, max_size=3))
+def test_a_selector_is_judged_or_refused(
+    labels: dict[str, str], parts: list[tuple[str, str, tuple[str, ...]]]
+) -> None:
+    label = objects.LabelSelector(
+        match_expressions=tuple(requirement(key, word, *values) for key, word, values in parts)
+    )
+    node = objects.NodeSelector(node_selector_terms=(node_term(*parts),))
+    try:
+        answers = selectors.matches_labels(label, labels), selectors.matches_node(node, "n", labels)
+    except selectors.SelectorError:
+        assert any(word not in OPERATORS for _, word, _ in parts)
+    else:
+        assert answers[0] is answers[1] or not parts, "both read requirements alike"
+
+
+OPPOSITES = st.sampled_from([("In", "NotIn"), ("Exists", "DoesNotExist")])
+
+
+@given(st.dictionaries(WORDS, WORDS), WORDS, OPPOSITES, st.lists(WORDS))
+def test_opposite_requirements_share_nothing_and_leave_nothing_out(
+    labels: dict[str, str], key: str, words: tuple[str, str], values: list[str]
+) -> None:
+    one, other = (
+        objects.LabelSelector(match_expressions=(requirement(key, word, *values),))
+        for word in words
+    )
+    assert selectors.matches_labels(one, labels) is not selectors.matches_labels(other, labels)
+
+
+@given(st.lists(st.dictionaries(WORDS, WORDS, min_size=1, max_size=3), max_size=3), st.data())
+def test_an_affinity_allows_the_nodes_that_have_one_of_its_topologies(
+    topologies: list[dict[str, str]], data: st.DataObject
+) -> None:
+    labels = data.draw(st.sampled_from([*topologies, {}]) | st.dictionaries(WORDS, WORDS))
+    required: Any = selectors.affinity(topologies)["required"]
+    found = msgspec.convert(required, objects.NodeSelector)
+    allowed = any(selectors.is_within(one, labels) for one in topologies)
+    assert selectors.matches_node(found, "n", labels) is allowed
