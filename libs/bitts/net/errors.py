@@ -47,6 +47,10 @@ class NamespaceGone(NamespaceError):  # noqa: N818 - a state of the world, not a
     """There is no network namespace at the path (any more)."""
 
 
+class NamespaceReplaced(NamespaceError):  # noqa: N818 - a state of the world, not a mistake
+    """Something is at the path that is no network namespace, and cannot become one."""
+
+
 def is_disk_full(error: OSError) -> bool:
     """Say whether nothing can be written where the error comes from."""
     return error.errno in _FULL

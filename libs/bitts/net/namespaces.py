@@ -13,13 +13,14 @@ import os
 import threading
 from collections.abc import Iterator
 
-from bitts.net.errors import NamespaceError, NamespaceGone
+from bitts.net.errors import NamespaceError, NamespaceGone, NamespaceReplaced
 
 _NEWNET = 0x40000000
 _GET_TYPE = 0xB703  # NS_GET_NSTYPE
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.setns.argtypes = (ctypes.c_int, ctypes.c_int)
 _GONE = {errno.ENOENT, errno.ENOTDIR, errno.ESTALE, errno.ENXIO}
+_ABSURD = {errno.ELOOP, errno.ENAMETOOLONG}
 _LOST = 70  # exit status: a thread is in a stranger's namespace
 
 _home = threading.local()
@@ -29,8 +30,9 @@ _home = threading.local()
 def opened(path: str) -> Iterator[int]:
     """Yield a descriptor of the network namespace at ``path``.
 
-    Raises NamespaceGone where nothing is there (an empty path too), NamespaceError where
-    something else is: a file left from a bind mount, or a namespace of another kind.
+    Raises NamespaceGone where nothing is there (an empty path too), NamespaceReplaced where
+    something else is: a file left from a bind mount, or a namespace of another kind. Any other
+    NamespaceError (no descriptors left, not allowed) says nothing about what is there.
     """
     if not path:
         raise NamespaceGone("no network namespace is named")
@@ -38,12 +40,14 @@ def opened(path: str) -> Iterator[int]:
     try:
         descriptor = os.open(path, flags)
     except (OSError, ValueError) as error:
-        if isinstance(error, OSError) and error.errno in _GONE:
+        code = error.errno if isinstance(error, OSError) else errno.ENAMETOOLONG
+        if code in _GONE:
             raise NamespaceGone(f"no such network namespace: {path!r}") from None
-        raise NamespaceError(f"cannot open the network namespace {path!r}: {error}") from None
+        kind = NamespaceReplaced if code in _ABSURD else NamespaceError
+        raise kind(f"cannot open the network namespace {path!r}: {error}") from None
     try:
         if not _is_network(descriptor):
-            raise NamespaceError(f"{path!r} is not a network namespace")
+            raise NamespaceReplaced(f"{path!r} is not a network namespace")
         yield descriptor
     finally:
         os.close(descriptor)

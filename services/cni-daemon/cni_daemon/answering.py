@@ -12,7 +12,7 @@ from bitts.cni.documents import DocumentError
 from bitts.cni.environment import Command
 from bitts.cni.errors import CniError, Code
 from bitts.core import logs
-from bitts.net.errors import NetlinkError, is_disk_full
+from bitts.net.errors import NamespaceError, NetlinkError, is_disk_full
 
 from cni_daemon import chain, protocol, requests
 from cni_daemon.delegates import DelegateError
@@ -104,7 +104,7 @@ class Answerer:
                 return CniError(Code.TRY_AGAIN_LATER, str(error))
             case OSError() if is_disk_full(error):
                 return CniError(Code.IO_FAILURE, f"cannot write: {error}", "nothing was changed")
-            case OSError() | NetlinkError():
+            case OSError() | NetlinkError() | NamespaceError():
                 return CniError(Code.INTERNAL, str(error))
             case _:
                 self._log.error("Unexpected failure", err=error, kind=type(error).__name__)

@@ -5,11 +5,11 @@ undo operations → act → write ``done``. Whatever goes wrong, everything is t
 the error is reported; what could not be taken back stays in the journal and is tried again.
 """
 
+import contextlib
 import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 
 from bitts.cni import conversion, results
@@ -18,10 +18,10 @@ from bitts.cni.errors import CniError, Code
 from bitts.cni.results import Result
 from bitts.core import logs
 from bitts.net import links, namespaces
-from bitts.net.errors import NamespaceError, NamespaceGone, NetlinkError
+from bitts.net.errors import NamespaceError, NetlinkError
 from bitts.net.links import Link
 
-from cni_daemon import chain, observing, scene
+from cni_daemon import chain, observing, removing, scene
 from cni_daemon.chain import Stage
 from cni_daemon.delegates import DelegateError
 from cni_daemon.dhcp import leases, leasing
@@ -110,7 +110,7 @@ class Attacher:
                 self._roll_back(draft, where)
                 raise
 
-    @contextmanager
+    @contextlib.contextmanager
     def _entered(self, request: Request) -> Iterator[Scene]:
         path = request.invocation.netns
         try:
@@ -262,31 +262,19 @@ class Attacher:
         todo = entry.undo[::-1]
         if not todo:
             return []
-        try:
-            with scene.opened(entry.netns, identity=entry.identity) as where:
-                return self._executor.undo(todo, where)
-        except NamespaceError:  # gone, or something else by now: what was in it is gone too
-            return self._executor.undo(todo, Scene())
+        with contextlib.ExitStack() as stack:
+            try:
+                opening = scene.opened(entry.netns, identity=entry.identity)
+                where = stack.enter_context(opening)
+            except scene.GONE:  # and what was in it too
+                where = Scene()
+            except NamespaceError as error:  # it may well be there: try again later
+                return [OperationError(todo[0], error)]
+            return self._executor.undo(todo, where)
 
     def remove_unknown(self, request: Request) -> None:
         """Carry out a DEL of something that the journal does not know. Raises CniError and such."""
-        problems: list[OperationError] = []
-        for stage in reversed(chain.stages(request, self._draws)):
-            operations: list[Operation] = []
-            try:
-                with scene.opened(request.invocation.netns) as where:
-                    observed = Observed(settled=self._executor.settled)
-                    operations += stage.plugin.remove(stage.options, stage.call, observed)
-                    problems += self._executor.undo(operations, where)
-            except (NamespaceGone, NamespaceError):
-                problems += self._executor.undo(
-                    stage.plugin.remove(stage.options, stage.call, Observed()), Scene()
-                )
-            if stage.ipam:
-                asked = Asking(stage.ipam, stage.call, request.environment)
-                problems += self._executor.undo(asked.undo(), Scene())
-        if problems:
-            raise problems[0]
+        removing.remove(request, self._draws, self._executor)
 
     def check(self, request: Request) -> None:
         """Carry out a CHECK. Raises CniError, DelegateError, NetlinkError."""

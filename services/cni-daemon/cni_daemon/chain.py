@@ -8,6 +8,7 @@ pass. What a stage's plugin would see on stdin is derived as libcni derives it.
 import functools
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from bitts.cni import config, documents
@@ -15,6 +16,7 @@ from bitts.cni.config import NetworkList, PluginConfig
 from bitts.cni.documents import DocumentError
 from bitts.cni.errors import CniError, Code
 from bitts.cni.results import Result
+from bitts.core import logs
 
 from cni_daemon.ipam import registry as ipam_registry
 from cni_daemon.model import Call, Draws, Plan
@@ -49,10 +51,25 @@ class Stage:
         return self if previous is None else self.with_call(self.call.after(previous))
 
 
+Staging = Callable[[Request, str, PluginConfig, Draws], Stage]
+
+
 def stages(request: Request, draws: Draws) -> tuple[Stage, ...]:
     """Return the stages of a request, in order. Raises CniError for a wrong configuration."""
+    return _staged(request, draws, _stage)
+
+
+def stages_to_remove(request: Request, draws: Draws) -> tuple[Stage, ...]:
+    """Return the stages of a DEL, in order; one that is refused has None for its options.
+
+    Raises CniError only where it cannot be told which plugins are meant.
+    """
+    return _staged(request, draws, _stage_to_remove)
+
+
+def _staged(request: Request, draws: Draws, stage: Staging) -> tuple[Stage, ...]:
     if request.plugin != CHAIN_TYPE:
-        return (_stage(request, request.plugin, request.config, draws),)
+        return (stage(request, request.plugin, request.config, draws),)
     try:
         given = [
             documents.as_object(each, "plugins") for each in request.config.fields.items("plugins")
@@ -70,7 +87,7 @@ def stages(request: Request, draws: Draws) -> tuple[Stage, ...]:
         inner = _inner(documents.render(derived, compact=True), network.version, network.name, kind)
         if request.config.previous is not None:
             inner = inner.after(request.config.previous)
-        found.append(_stage(request, kind, inner, draws))
+        found.append(stage(request, kind, inner, draws))
     return tuple(found)
 
 
@@ -95,6 +112,27 @@ def _stage(request: Request, kind: str, inner: PluginConfig, draws: Draws) -> St
     except DocumentError as error:
         raise CniError(Code.INTERNAL, f"failed to load netconf: {error}") from None
     return Stage(plugin, options, call, ipam)
+
+
+def _stage_to_remove(request: Request, kind: str, inner: PluginConfig, draws: Draws) -> Stage:
+    try:
+        return _stage(request, kind, inner, draws)
+    except CniError as error:
+        plugin = registry.ALL.get(kind)
+        if plugin is None:
+            raise
+        logs.get("chain").warning(
+            "Removing what is not served", plugin=kind, network=request.config.name, err=error
+        )
+    call = Call(request.invocation, inner, draws, inner.previous)
+    return Stage(plugin, None, call, "" if plugin.is_meta else _ipam_type(inner))
+
+
+def _ipam_type(inner: PluginConfig) -> str:
+    try:
+        return inner.ipam_type
+    except DocumentError:
+        return ""
 
 
 def _alone(kind: str) -> AnyPlugin:

@@ -83,15 +83,18 @@ class Engine:
         count = 0
         with self._gate(request).alone():
             problems: list[Exception] = []
+            standing: set[attachments.Attachment] = set()
             for entry in self._stale(request, valid):
                 try:
                     self.attacher.detach(entry)
                     count += 1
                 except OperationError as error:
                     problems.append(error)
+                    standing.add(_named(entry))
             others = callers.attachments(self.attacher.journal.entries(), request.config.name)
             for asking in self.attacher.asking(request):
-                asking.collect(self.attacher.stores, valid | others)
+                if asking.is_ours or not standing:  # a program cannot be told what still stands
+                    asking.collect(self.attacher.stores, valid | others | standing)
         if problems:
             raise problems[0]
         return count
@@ -102,7 +105,7 @@ class Engine:
             for entry in self.attacher.journal.entries()
             if entry.key.network == request.config.name
             and entry.key.type == request.plugin
-            and attachments.Attachment(entry.key.container_id, entry.key.ifname) not in valid
+            and _named(entry) not in valid
         ]
 
     async def unwind(self, entry: Entry) -> None:
@@ -169,6 +172,10 @@ async def _entered(holding: contextlib.AbstractContextManager[None]) -> AsyncIte
         yield
     finally:
         holding.__exit__(None, None, None)
+
+
+def _named(entry: Entry) -> attachments.Attachment:
+    return attachments.Attachment(entry.key.container_id, entry.key.ifname)
 
 
 def _attachment(request: Request) -> tuple[str, str]:

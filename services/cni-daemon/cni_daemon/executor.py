@@ -42,6 +42,9 @@ _PLACED = {"route", "settings"}
 _AFTER_LINKS = (op.ReleaseAddresses, op.RunDelegate)
 """What must not happen while the links are still there: somebody else may get the address."""
 
+_LEAVING = (op.DeleteLink, devices.HandBack)
+"""What takes away a link, and with it its addresses."""
+
 
 class OperationError(Exception):
     """A step failed; everything done before has been taken back, or is in ``leftovers``."""
@@ -103,7 +106,8 @@ class Executor:
     def undo(self, operations: Sequence[op.Operation], where: Scene) -> list[OperationError]:
         """Carry out undo operations in the given order; missing things are no problem.
 
-        Links of the host go side by side, and are waited for before an address is given back.
+        Links of the host go side by side, and are waited for before an address is given back:
+        as long as one stands that should have gone, its addresses are not given back at all.
         """
         problems: list[OperationError] = []
         leaving: list[tuple[op.DeleteLink, Departure]] = []
@@ -114,6 +118,8 @@ class Executor:
                 leaving.append((first, self._departures.begin(first.index, first.name)))
             if isinstance(first, _AFTER_LINKS) or self._reached.wants_every_step:
                 problems += self._departed(leaving)
+            if isinstance(first, _AFTER_LINKS) and is_link_left(problems):
+                continue
             if not _is_host_link(first):
                 problems += self._taken_back(batch, where)
         return [*problems, *self._departed(leaving)]
@@ -342,6 +348,11 @@ def _is_done(problem: Problem) -> bool:
     if isinstance(problem, NetlinkError):
         return problem.is_missing
     return isinstance(problem, FileNotFoundError)
+
+
+def is_link_left(problems: Iterable[OperationError]) -> bool:
+    """Say whether a link that should have gone still stands."""
+    return any(isinstance(each.operation, _LEAVING) for each in problems)
 
 
 def _is_host_link(operation: op.Operation) -> TypeGuard[op.DeleteLink]:

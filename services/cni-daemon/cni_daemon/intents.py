@@ -11,6 +11,7 @@ import os
 import pathlib
 import threading
 
+from bitts.cni.documents import DocumentError
 from bitts.cni.environment import Command
 from bitts.cni.errors import CniError, Code
 from bitts.core import logs
@@ -88,7 +89,7 @@ class Intents:
             if request.invocation.command is not Command.DEL:
                 raise FrameError(f"an intent may only be a DEL, not {request.invocation.command}")
             self._engine.remove(request)
-        except FrameError as error:
+        except (FrameError, DocumentError) as error:
             self._log.error("Dropping a file that is no intent", path=path, err=error)
         except (*FAILURES, StillBusyError) as error:
             if not (isinstance(error, CniError) and error.code in _HOPELESS):
@@ -101,7 +102,7 @@ class Intents:
 
 _HOPELESS = {
     Code.INCOMPATIBLE_VERSION, Code.UNKNOWN_CONTAINER, Code.INVALID_ENVIRONMENT,
-    Code.DECODING_FAILURE, Code.INVALID_CONFIG,
+    Code.DECODING_FAILURE, Code.INVALID_CONFIG, Code.UNSUPPORTED_FIELD,
 }  # fmt: skip
 
 

@@ -9,10 +9,13 @@ import threading
 from collections.abc import Iterator
 
 from bitts.net import namespaces, sockets
-from bitts.net.errors import NamespaceError, NamespaceGone
+from bitts.net.errors import NamespaceError, NamespaceGone, NamespaceReplaced
 from bitts.net.sockets import Socket
 
 from cni_daemon.model import Place
+
+GONE = (NamespaceGone, NamespaceReplaced)
+"""What says that a container's namespace is no more, and everything that was in it."""
 
 
 class _Kept(threading.local):
@@ -94,7 +97,8 @@ def opened(path: str, *, identity: tuple[int, int] | None = None) -> Iterator[Sc
     """Yield the scene of the namespace at ``path``.
 
     Raises NamespaceGone where there is none, or another one than the ``identity`` recorded
-    (a path may be used again), and NamespaceError where something else is.
+    (a path may be used again), NamespaceReplaced where something else is (both are ``GONE``), and
+    NamespaceError where that cannot be told.
     """
     with namespaces.opened(path) as descriptor:
         if identity is not None and namespaces.identity(descriptor) != identity:

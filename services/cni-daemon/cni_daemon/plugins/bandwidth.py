@@ -172,7 +172,7 @@ def _compare(observed: Observed, index: int, wanted: Bucket) -> None:
             raise checking.fail(f"{name.capitalize()} doesn't match")
 
 
-def remove(_options: Options, call: Call, _observed: Observed) -> tuple[Operation, ...]:
+def remove(_options: object, call: Call, _observed: Observed) -> tuple[Operation, ...]:
     """Remove the link; what hangs on the pair goes with the pair."""
     return (DeleteLink(Place.HOST, link_name(call)),)
 

@@ -319,7 +319,7 @@ def check(options: Options, call: Call, observed: Observed) -> None:
     checking.all_routes(pod, previous.routes)
 
 
-def remove(_options: Options, call: Call, _observed: Observed) -> tuple[Operation, ...]:
+def remove(_options: object, call: Call, _observed: Observed) -> tuple[Operation, ...]:
     """Remove the container's link: that is all a pair needs."""
     return (DeleteLink(Place.POD, call.ifname),)
 

@@ -165,7 +165,7 @@ def check(_options: Options, call: Call, observed: Observed) -> None:
             raise checking.fail(f"forwarding for {ip.address.ip} is not allowed any more")
 
 
-def remove(_options: Options, call: Call, _observed: Observed) -> tuple[Operation, ...]:
+def remove(_options: object, call: Call, _observed: Observed) -> tuple[Operation, ...]:
     """Remove the addresses of the previous result, if there is one."""
     return tuple(RemoveElements(container, (Element(key),)) for container, key in _keys(call))
 

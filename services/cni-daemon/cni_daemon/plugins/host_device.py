@@ -235,7 +235,7 @@ def check(options: Options, call: Call, observed: Observed) -> None:
     sublinks.check(call, observed, "")
 
 
-def remove(_options: Options, call: Call, _observed: Observed) -> tuple[Operation, ...]:
+def remove(_options: object, call: Call, _observed: Observed) -> tuple[Operation, ...]:
     """Give back the container's link under the name in its alias."""
     return (HandBack(call.ifname),)
 

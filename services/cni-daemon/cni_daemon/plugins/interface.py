@@ -15,7 +15,8 @@ What to write for a new plugin, say ``sbr``:
    on DEL, on a failed ADD, and after a crash, whatever had been done by then.
 5. ``check(options, call, observed)``: raise ``CniError`` if the attachment is broken for good.
 6. ``remove(options, call, observed)``: only for attachments that our journal does not know
-   (made by the reference plugins, or the journal was lost): what to do, in order.
+   (made by the reference plugins, or the journal was lost): what to do, in order. ``options``
+   is None where ``parse`` refuses: a pod's end must not depend on what we serve.
 
 Then add the module to ``registry.ALL``; the shim's name is installed from there. Operations that
 you miss go into ``operations`` (the value) and ``executor`` (the effect), 10 lines each.
@@ -67,7 +68,7 @@ class Plugin(Generic[O]):
     looks: Callable[[O, Call], Look] = _looks_nowhere
     foundation: Callable[[O, Call, Observed], tuple[Operation, ...]] = _needs_no_foundation
     check: Callable[[O, Call, Observed], None] = _is_content
-    remove: Callable[[O, Call, Observed], tuple[Operation, ...]] = _needs_no_foundation
+    remove: Callable[[O | None, Call, Observed], tuple[Operation, ...]] = _needs_no_foundation
     uses_ipam: Callable[[O], bool] = _uses_no_ipam
     versions: tuple[str, ...] = versions.ALL
     is_meta: bool = False

@@ -63,7 +63,7 @@ def check(_options: Options, call: Call, observed: Observed) -> None:
         raise checking.fail("loopback interface is down")
 
 
-def remove(_options: Options, _call: Call, _observed: Observed) -> tuple[Operation, ...]:
+def remove(_options: object, _call: Call, _observed: Observed) -> tuple[Operation, ...]:
     """Switch ``lo`` off."""
     return (_DOWN,)
 

@@ -228,9 +228,9 @@ def check(options: Options, call: Call, observed: Observed) -> None:
                 raise checking.fail(f"{entry.name} leads to another container")
 
 
-def remove(options: Options, call: Call, _observed: Observed) -> tuple[Operation, ...]:
+def remove(options: Options | None, call: Call, _observed: Observed) -> tuple[Operation, ...]:
     """Undo what a plan for the same configuration would do; without a result nothing is known."""
-    if not options.mappings:
+    if options is None or not options.mappings:
         return ()
     steps = [step for ip in _addresses(call) for step in _published(options, ip)]
     return tuple(step.undo for step in reversed(steps) if step.undo is not None)

@@ -177,7 +177,7 @@ def check(_options: Options, call: Call, observed: Observed) -> None:
     checking.all_routes(pod, previous.routes)
 
 
-def remove(_options: Options, call: Call, _observed: Observed) -> tuple[Operation, ...]:
+def remove(_options: object, call: Call, _observed: Observed) -> tuple[Operation, ...]:
     """Remove the container's link: addresses and routes of both ends go with it."""
     return (DeleteLink(Place.POD, call.ifname),)
 

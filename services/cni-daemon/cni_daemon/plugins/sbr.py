@@ -169,9 +169,9 @@ def _removed(route: Route) -> Step:
     return Step(RemoveRoute(Place.POD, route), ReplaceRoute(Place.POD, route, is_optional=True))
 
 
-def remove(options: Options, call: Call, _observed: Observed) -> tuple[Operation, ...]:
+def remove(options: Options | None, call: Call, _observed: Observed) -> tuple[Operation, ...]:
     """Remove the rules of addresses, as far as the table is known: the rest goes with the pod."""
-    if call.previous is None or options.table is None:
+    if options is None or call.previous is None or options.table is None:
         return ()
     return tuple(
         RemoveRule(Place.POD, Rule(ip.address.version, options.table, ip.address.ip))

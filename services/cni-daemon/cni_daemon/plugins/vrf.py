@@ -160,8 +160,10 @@ def check(options: Options, call: Call, observed: Observed) -> None:
         raise checking.fail(f"failed to find {call.ifname} associated to vrf {options.name}")
 
 
-def remove(options: Options, call: Call, _observed: Observed) -> tuple[Operation, ...]:
+def remove(options: Options | None, call: Call, _observed: Observed) -> tuple[Operation, ...]:
     """Take the link out, and the VRF away when it was the last."""
+    if options is None:
+        return ()
     leaving = ChangeLink(Place.POD, Change(master=0), name=call.ifname)
     return (leaving, RemoveIdleVrf(options.name))
 

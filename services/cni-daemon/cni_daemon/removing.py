@@ -1,0 +1,67 @@
+"""DEL of an attachment that the journal does not know (any more).
+
+The reference plugins have made it, or the journal was lost. A pod must be able to end whatever
+its configuration says, so what the plugin would refuse to attach is removed all the same: its
+link and its addresses. The node's own links are never touched, whatever CNI_NETNS says.
+"""
+
+import contextlib
+
+from bitts.cni.documents import DocumentError
+from bitts.core import logs
+from bitts.net import namespaces
+
+from cni_daemon import chain, executor, scene
+from cni_daemon.chain import Stage
+from cni_daemon.executor import Executor, OperationError
+from cni_daemon.ipam.asking import Asking
+from cni_daemon.model import Draws, Observed
+from cni_daemon.operations import Operation
+from cni_daemon.requests import Request
+from cni_daemon.scene import Scene
+
+
+def remove(request: Request, draws: Draws, acting: Executor) -> None:
+    """Carry out the DEL. Blocks.
+
+    Raises CniError, NamespaceError where it cannot be told whether the container is still
+    there, and OperationError.
+    """
+    problems: list[OperationError] = []
+    for stage in reversed(chain.stages_to_remove(request, draws)):
+        with contextlib.ExitStack() as stack:
+            where = _entered(request, stack)
+            observed = Observed(settled=acting.settled)
+            undo = stage.plugin.remove(stage.options, stage.call, observed)
+            failed = acting.undo(undo, where)
+        if stage.ipam and not executor.is_link_left(failed):
+            failed += acting.undo(_giving_back(stage, request), Scene())
+        problems += failed
+    if problems:
+        raise problems[0]
+
+
+def _entered(request: Request, stack: contextlib.ExitStack) -> Scene:
+    """Return where to remove: without a container when it is gone, or is the node itself."""
+    invocation = request.invocation
+    try:
+        where = stack.enter_context(scene.opened(invocation.netns))
+    except scene.GONE:
+        return Scene()
+    assert where.descriptor is not None
+    if namespaces.is_own(where.descriptor) and not invocation.allows_own_netns:
+        logs.get("removing").warning(
+            "CNI_NETNS is the node's own: no link is removed",
+            container=invocation.container_id,
+            netns=invocation.netns,
+        )
+        return Scene()
+    return where
+
+
+def _giving_back(stage: Stage, request: Request) -> tuple[Operation, ...]:
+    try:
+        return Asking(stage.ipam, stage.call, request.environment).undo()
+    except DocumentError as error:  # nobody can have got an address by it
+        logs.get("removing").warning("No address can be given back", ipam=stage.ipam, err=error)
+        return ()
