@@ -5,6 +5,8 @@ unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
+# Build environments have their constraints from the one variable or the other, by pip's age.
+PINNED := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt
 MEMBERS := libs/pyproject.toml $(wildcard services/*/pyproject.toml)
 
 .PHONY: help setup demo test test-vm soak sanity cluster check format generate bench clean
@@ -18,7 +20,7 @@ $(STAMP): requirements-dev.txt constraints.txt debian-packages.txt scripts/debia
 	@scripts/debian-packages
 	@scripts/virtual-environment $(VENV)
 	@echo "installing Python packages into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@$(PINNED) $(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	@touch $@
 
 demo: $(STAMP) ## claims become volumes, pods write and read them, all goes again
@@ -54,7 +56,7 @@ format: $(STAMP) ## rewrite the sources in the one format
 
 generate: ## compile libs/proto into the generated packages
 	@scripts/virtual-environment $(VENV)-generate
-	@$(VENV)-generate/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-generate.txt
+	@$(PINNED) $(VENV)-generate/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-generate.txt
 	@$(VENV)-generate/bin/python scripts/generate.py
 
 bench: $(STAMP) ## a benchmark: make bench NAME=provision [CLUSTER=kubernetes] [ARGS=--peer]
