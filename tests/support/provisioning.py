@@ -19,6 +19,7 @@ from support.cluster import Cluster, Driver
 
 Obj = dict[str, Any]
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+ATTRIBUTES_CLASSES = "/apis/storage.k8s.io/v1/volumeattributesclasses"
 VOLUMES = "/api/v1/persistentvolumes"
 STARTED = '"Started"'
 
@@ -31,7 +32,7 @@ class Stand:
         self.driver = driver
         self.csi = csi
         self.folder = pathlib.Path(csi.path).parent
-        self._classes: list[str] = []
+        self._made: list[str] = []
 
     @property
     def claims(self) -> str:
@@ -55,7 +56,15 @@ class Stand:
         name = f"{self.cluster.namespace}-{name}"
         body = {"metadata": {"name": name}, "provisioner": self.driver.name, **fields}
         await self.cluster.request("POST", CLASSES, body)
-        self._classes.append(name)
+        self._made.append(f"{CLASSES}/{name}")
+        return name
+
+    async def make_attributes_class(self, **parameters: str) -> str:
+        """Create a VolumeAttributesClass of this driver; returns its name."""
+        name = f"{self.cluster.namespace}-attributes"
+        body = {"driverName": self.driver.name, "parameters": parameters}
+        await self.cluster.request("POST", ATTRIBUTES_CLASSES, {"metadata": {"name": name}, **body})
+        self._made.append(f"{ATTRIBUTES_CLASSES}/{name}")
         return name
 
     async def claim(self, name: str, class_name: str, **spec: Any) -> str:
@@ -184,9 +193,9 @@ class Stand:
                     "PATCH", path, body, content_type="application/merge-patch+json"
                 )
                 await self.cluster.request("DELETE", path)
-        for name in self._classes:
+        for path in self._made:
             with contextlib.suppress(servers.RefusedError):
-                await self.cluster.request("DELETE", f"{CLASSES}/{name}")
+                await self.cluster.request("DELETE", path)
 
 
 @contextlib.asynccontextmanager
