@@ -19,12 +19,17 @@ def requested_mac(config: PluginConfig, call: Call) -> str:
     found = known.get("MAC", "")
     found = config.fields.nested("args").nested("cni").text("mac") or found
     found = config.fields.nested("runtimeConfig").text("mac") or found
-    if not found:
+    return normal(found)
+
+
+def normal(text: str) -> str:
+    """Return a MAC address in its usual form, empty for none. Raises CniError for any other."""
+    if not text:
         return ""
     try:
-        packed = links.mac_bytes(found)
+        packed = links.mac_bytes(text)
     except ValueError:
         packed = b""
     if len(packed) != _SIZE:
-        raise CniError(Code.INTERNAL, f"address {found}: invalid MAC address")
+        raise CniError(Code.INTERNAL, f"address {text}: invalid MAC address")
     return links.mac_text(packed)

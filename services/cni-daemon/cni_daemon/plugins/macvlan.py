@@ -16,7 +16,7 @@ from bitts.net.links import Change
 from cni_daemon.model import Call, Look, Observed, Place, Plan
 from cni_daemon.plugins import addressing, checking, sublinks
 from cni_daemon.plugins.interface import Plugin
-from cni_daemon.plugins.macs import requested_mac
+from cni_daemon.plugins.macs import normal, requested_mac
 
 _KIND = "macvlan"
 _MODES = {"": 4, "bridge": 4, "private": 1, "vepa": 2, "passthru": 8}
@@ -48,7 +48,7 @@ def parse(config: PluginConfig, call: Call) -> Options:
         master=fields.text("master"),
         mode=_MODES[mode],
         mtu=fields.integer("mtu"),
-        mac=requested_mac(config, call) or fields.text("mac").lower(),
+        mac=requested_mac(config, call) or normal(fields.text("mac")),
         is_in_container=fields.boolean("linkInContainer"),
         queue=fields.integer("bcqueuelen", low=0, high=2**32),
         ipam=config.ipam_type,

@@ -10,7 +10,7 @@ from bitts.cni import args, results
 from bitts.cni.config import PluginConfig
 from bitts.cni.errors import CniError, Code
 from bitts.cni.results import Dns
-from bitts.net import links, taps
+from bitts.net import taps
 from bitts.net.links import Change
 from bitts.net.taps import Tap
 
@@ -19,10 +19,10 @@ from cni_daemon.model import Call, Look, Observed, Place, Plan, Step
 from cni_daemon.operations import ChangeLink, DeleteLink
 from cni_daemon.plugins import addressing, checking, sublinks
 from cni_daemon.plugins.interface import Plugin
+from cni_daemon.plugins.macs import normal
 
 _KIND = "tun"
 _MTU = 1500
-_MAC_SIZE = 6
 _IDS = 2**32
 
 
@@ -71,13 +71,9 @@ def parse(config: PluginConfig, call: Call) -> Options:
 def _mac(config: PluginConfig, call: Call) -> str:
     try:
         known = args.parse(call.invocation.args, {"MAC"})
-        found = call.runtime.text("mac") or known.get("MAC") or config.fields.text("mac")
-        packed = links.mac_bytes(found)
     except ValueError as error:
         raise CniError(Code.INTERNAL, str(error)) from None
-    if found and len(packed) != _MAC_SIZE:
-        raise CniError(Code.INTERNAL, f"address {found}: invalid MAC address")
-    return links.mac_text(packed)
+    return normal(call.runtime.text("mac") or known.get("MAC") or config.fields.text("mac"))
 
 
 def looks(options: Options, call: Call) -> Look:
