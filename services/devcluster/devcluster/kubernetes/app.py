@@ -24,6 +24,7 @@ from devcluster.kubernetes import (
     binaries,
     controlplane,
     identities,
+    needs,
     nodeplan,
     nodes,
     pki,
@@ -70,7 +71,7 @@ def plan(options: Options) -> Plan:
 
 def check_programs(network: str) -> None:
     """Raise ExitError naming what nodes lack on this machine. Blocking."""
-    missing = nodes.missing_programs(network)
+    missing = needs.missing(network)
     if missing:
         raise ExitError(1, f"nodes need {', '.join(missing)}: see debian-packages.txt")
 

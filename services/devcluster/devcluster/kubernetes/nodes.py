@@ -31,7 +31,6 @@ from devcluster.kubernetes import (
 )
 from devcluster.kubernetes.layout import Layout, NodeLayout
 
-PROGRAMS = ("runc", "ip", "nsenter", "unshare", "setpriv", "nft", "iptables", "conntrack")
 START_TIMEOUT = 30.0
 STOP_TIMEOUT = 5.0
 READY_TIMEOUT = 60.0
@@ -60,12 +59,6 @@ class Started:
     def pid(self) -> int:
         """The process by which the node is entered, and killed."""
         return self.holder.pid
-
-
-def missing_programs(network: str) -> list[str]:
-    """Return which programs nodes would lack here. Blocking."""
-    missing = [name for name in PROGRAMS if shutil.which(name) is None]
-    return [*missing, *filter(None, [podnetwork.missing(network)])]
 
 
 def entrance(pid: int) -> list[str]:

@@ -1,16 +1,11 @@
-"""Who gives pods their network on a node: ``cni-daemon``, or the CNI reference plugins.
-
-Pure, but for ``missing``, which looks at the machine.
+"""Who gives pods their network on a node: ``cni-daemon``, or the CNI reference plugins. Pure.
 
 Either way every pod is routed, without a bridge. With one, answers between pods of a node would
 not pass the rules of Services, unless the kernel has br_netfilter.
 """
 
 import pathlib
-import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 
 DAEMON = "bitts"
@@ -25,10 +20,8 @@ SOCKET = "/run/bitts/cni.sock"
 
 CONFIGURATION = "10-pods.conflist"
 _SHIMS = f"{STATE}/cni-bin"
-_DISTRIBUTIONS = ("/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni")
+DISTRIBUTIONS = ("/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni")
 _JOURNAL = f"{STATE}/cni-daemon"
-_COMPILERS = ("cc", "gcc", "clang")
-_INSTALL_TIMEOUT = 120.0
 _RUNTIME = "unix:///run/containerd/containerd.sock"
 """Where the daemon asks containerd for its sandboxes."""
 
@@ -40,45 +33,15 @@ def program() -> pathlib.Path:
 
 def plugin_folders(choice: str) -> tuple[str, ...]:
     """Return where containerd is to look for plugins: what distributions install comes last."""
-    return (_SHIMS, *_DISTRIBUTIONS) if choice == DAEMON else _DISTRIBUTIONS
+    return (_SHIMS, *DISTRIBUTIONS) if choice == DAEMON else DISTRIBUTIONS
 
 
-def missing(choice: str) -> str:
-    """Say what a choice lacks on this machine, and nothing where it can work. Blocking."""
-    if choice == DAEMON:
-        lacks = _daemon_lacks()
-        return f"{lacks} (or --pod-network={REFERENCE})" if lacks else ""
-    found = any((pathlib.Path(folder) / "ptp").exists() for folder in _DISTRIBUTIONS)
-    return "" if found else "the CNI plugins"
-
-
-def _daemon_lacks() -> str:
-    """Ask the daemon whether it has its shim or can compile it, unless that is plain to see."""
-    if not program().exists():
-        return "cni-daemon"
-    if any(map(shutil.which, _COMPILERS)):
-        return ""
-    with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(
-            _install(f"{folder}/bin", f"{folder}/cni.sock", f"{folder}/state"),
-            capture_output=True,
-            text=True,
-            timeout=_INSTALL_TIMEOUT,
-            check=False,
-        )
-    return f'the shim of cni-daemon, which says "{done.stderr.strip()}"' if done.returncode else ""
-
-
-def _install(plugins: str, socket: str, state: str) -> Sequence[str]:
+def install(folder: str = _SHIMS, socket: str = SOCKET, journal: str = _JOURNAL) -> Sequence[str]:
+    """Return the command that, run in a node, puts the shim where containerd looks first."""
     return (
         str(program()), "install",
-        f"--plugin-dir={plugins}", f"--socket={socket}", f"--state-dir={state}",
+        f"--plugin-dir={folder}", f"--socket={socket}", f"--state-dir={journal}",
     )  # fmt: skip
-
-
-def install() -> Sequence[str]:
-    """Return the command that, run in a node, puts the shim where containerd looks first."""
-    return _install(_SHIMS, SOCKET, _JOURNAL)
 
 
 def serve() -> Sequence[str]:

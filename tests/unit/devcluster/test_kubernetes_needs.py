@@ -1,9 +1,9 @@
-"""What a machine lacks for the nodes' pod network is said before a node starts."""
+"""What a machine lacks for nodes is said before one starts."""
 
 import pathlib
 
 import pytest
-from devcluster.kubernetes import podnetwork
+from devcluster.kubernetes import needs, podnetwork
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def test_without_a_compiler_the_daemon_s_own_words_and_the_way_around_are_told(
     path: pathlib.Path,
 ) -> None:
     assert list(path.iterdir()) == []
-    lacks = podnetwork.missing(podnetwork.DAEMON)
+    lacks = needs.missing_network(podnetwork.DAEMON)
     assert "install gcc" in lacks
     assert "--pod-network=reference" in lacks
 
@@ -26,7 +26,7 @@ def test_without_a_compiler_the_daemon_s_own_words_and_the_way_around_are_told(
 def test_a_compiler_is_enough(path: pathlib.Path, name: str) -> None:
     compiler = path / name
     compiler.touch(0o755)
-    assert podnetwork.missing(podnetwork.DAEMON) == ""
+    assert needs.missing_network(podnetwork.DAEMON) == ""
 
 
 def test_the_shim_goes_where_containerd_looks_first() -> None:
