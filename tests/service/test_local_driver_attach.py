@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from bitts.csi import v1
 from bitts.rpc.codes import Code, RpcError
+from local_driver.steps import STEPS_OF
 from support import localdriver, processes
 from support.localdriver import MIB, Client, Harness, Use, capability, create_request
 
@@ -79,6 +80,60 @@ async def test_a_node_takes_so_many_volumes_and_no_more(harness: Harness) -> Non
             await client.delete(volume_id)
 
 
+ATTACHING = [
+    (rpc, point)
+    for rpc in ("ControllerPublishVolume", "ControllerUnpublishVolume", "ControllerModifyVolume")
+    for point in ("before", *STEPS_OF[rpc], "after")
+]
+
+
+@pytest.mark.parametrize(("rpc", "point"), ATTACHING)
+async def test_a_change_of_a_record_that_was_cut_off_is_made_or_not(
+    harness: Harness, rpc: str, point: str
+) -> None:
+    words = ("--attach", f"--fault-socket={harness.home}/faults.sock")
+    await harness.start(*words)
+    changes = {
+        "ControllerPublishVolume": attach,
+        "ControllerUnpublishVolume": detach,
+        "ControllerModifyVolume": modify,
+    }
+    async with harness.client() as client:
+        request = create_request("v", parameters={"backend": "image"})
+        volume_id = (await client.create(request)).volume_id
+        if rpc == "ControllerUnpublishVolume":
+            await attach(client, volume_id)
+        before = recorded(harness, volume_id)
+        await harness.faults(f"add {rpc}:crash={point}")
+        await refused(changes[rpc](client, volume_id), Code.UNAVAILABLE)
+    assert harness.process is not None
+    await harness.process.wait()
+    await harness.start(*words)
+    async with harness.client() as client:
+        is_made = point in ("document-renamed", "after")
+        assert (recorded(harness, volume_id) != before) is is_made
+        await changes[rpc](client, volume_id)
+        after = recorded(harness, volume_id)
+        assert after != before
+        await changes[rpc](client, volume_id)
+        assert recorded(harness, volume_id) == after
+        await detach(client, volume_id)
+        await client.delete(volume_id)
+    assert harness.content() == []
+
+
+def recorded(harness: Harness, volume_id: str) -> object:
+    """Return what the disk has of a volume."""
+    return json.loads((harness.state / "volumes" / f"{volume_id}.json").read_bytes())
+
+
+async def modify(client: Client, volume_id: str, **parameters: str) -> None:
+    request = v1.ControllerModifyVolumeRequest(
+        volume_id=volume_id, mutable_parameters=parameters or {"readIops": "100"}
+    )
+    await client.controller.controller_modify_volume(request, timeout=TIMEOUT)
+
+
 @pytest.mark.root
 async def test_a_volume_is_used_only_where_and_as_it_is_attached(harness: Harness) -> None:
     await harness.start("--attach")
@@ -113,35 +168,33 @@ async def test_what_is_not_announced_is_not_served(harness: Harness) -> None:
 async def test_limits_are_recorded_and_wrong_ones_change_nothing(harness: Harness) -> None:
     await harness.start()
 
-    def recorded(volume_id: str) -> object:
-        document = harness.state / "volumes" / f"{volume_id}.json"
-        return json.loads(document.read_bytes())["mutable"]
-
-    async def modify(volume_id: str, **parameters: str) -> None:
-        request = v1.ControllerModifyVolumeRequest(
-            volume_id=volume_id, mutable_parameters=parameters
-        )
-        await client.controller.controller_modify_volume(request, timeout=TIMEOUT)
-
     async with harness.client() as client:
         request = create_request("v", parameters={"backend": "image"})
         request.mutable_parameters = {"readIops": "100"}
         volume_id = (await client.create(request)).volume_id
+
+        def limits() -> object:
+            document = recorded(harness, volume_id)
+            assert isinstance(document, dict)
+            return document["mutable"]
+
         for _ in range(2):
-            await modify(volume_id, writeIops="50")
-        assert await asyncio.to_thread(recorded, volume_id) == {
+            await modify(client, volume_id, writeIops="50")
+        assert limits() == {
             "readIops": "100",
             "writeIops": "50",
         }
-        call = modify(volume_id, writeIops="9", speed="high")
+        call = modify(client, volume_id, writeIops="9", speed="high")
         await refused(call, Code.INVALID_ARGUMENT, "'speed'")
-        assert await asyncio.to_thread(recorded, volume_id) == {
+        assert limits() == {
             "readIops": "100",
             "writeIops": "50",
         }
-        await refused(modify("none", writeIops="9"), Code.NOT_FOUND, "none")
+        await refused(modify(client, "none", writeIops="9"), Code.NOT_FOUND, "none")
         folder = (await client.create(create_request("w"))).volume_id
-        await refused(modify(folder, writeIops="9"), Code.INVALID_ARGUMENT, "backend directory")
+        await refused(
+            modify(client, folder, writeIops="9"), Code.INVALID_ARGUMENT, "backend directory"
+        )
 
 
 async def broken(harness: Harness, client: Client) -> tuple[str, str]:

@@ -296,14 +296,21 @@ async def test_a_clone_that_was_cut_off_is_whole_or_absent(
     assert harness.content() == []
 
 
+@pytest.mark.parametrize("point", ["before", *STEPS_OF["DeleteSnapshot"], "after"])
 async def test_a_snapshot_whose_removal_was_cut_off_is_whole_or_gone(
-    client: Client, harness: Harness
+    client: Client, harness: Harness, point: str
 ) -> None:
     volume, _ = await created(client, harness, KINDS["directory"], "v")
     snapshot = await client.snapshot("s", volume.volume_id)
-    call = client.delete_snapshot(snapshot.snapshot_id)
-    await killed(harness, client, "DeleteSnapshot:crash=document-removed", call)
+    other = await client.create(create_request("w"))
+    fault = f"DeleteSnapshot:crash={point}"
+    await harness.faults(f"add {fault}")
+    await client.delete(other.volume_id)  # comes to the same steps, and is not meant
+    await harness.faults("clear")
+    await killed(harness, client, fault, client.delete_snapshot(snapshot.snapshot_id))
     async with harness.client() as again:
-        assert await again.list_snapshots() == []
-        await waiting.until(lambda: len(harness.content()) == 2, "sweep")
+        kept = [snapshot] if point == "before" else []
+        assert await again.list_snapshots() == kept
+        await waiting.until(lambda: len(harness.content()) == 2 + 2 * len(kept), "sweep")
         await again.delete_snapshot(snapshot.snapshot_id)
+        assert len(harness.content()) == 2

@@ -215,9 +215,12 @@ class FaultSet:
         ]
         return [rule for rule in concerned if self._fires(rule)]
 
-    def kills_at(self, step: steps.Step) -> bool:
-        """Whether a crash is due at a step."""
-        return any(rule.when == step and self._fires(rule) for rule in self.rules)
+    def kills_at(self, step: steps.Step, rpc: str, subject: str) -> bool:
+        """Whether a crash is due at a step of a call."""
+        return any(
+            rule.when == step and rule.concerns(rpc, subject) and self._fires(rule)
+            for rule in self.rules
+        )
 
     def latency(self, rule: Rule) -> float:
         """Return the seconds to wait."""

@@ -4,6 +4,7 @@ Without ``--fault`` and ``--fault-socket`` nothing here is in the way of a call.
 """
 
 import asyncio
+import contextvars
 import os
 import signal
 from collections.abc import Awaitable, Callable
@@ -25,6 +26,9 @@ _HUGE = 4 << 20
 
 _log = logs.get("faults")
 
+_call: contextvars.ContextVar[tuple[str, str]] = contextvars.ContextVar("call", default=("", ""))
+"""The RPC that work is done for, and its subject; tasks and threads inherit it."""
+
 Answer = Callable[[Any], Awaitable[stubs.Message]]
 
 
@@ -37,7 +41,7 @@ def observer(rules: faultrules.FaultSet) -> steps.Reached:
     """Return what to call at each step: it dies where a rule says so."""
 
     def reached(step: steps.Step) -> None:
-        if rules.kills_at(step):
+        if rules.kills_at(step, *_call.get()):
             die()
 
     return reached
@@ -47,7 +51,9 @@ def shaken(rpc: str, answer: Answer, rules: faultrules.FaultSet) -> Answer:
     """Return ``answer`` with the faults of ``rules`` around it."""
 
     async def shaken_answer(request: Any) -> stubs.Message:
-        fired = rules.draw(rpc, _subject(request))
+        subject = _subject(request)
+        _call.set((rpc, subject))
+        fired = rules.draw(rpc, subject)
         if not fired:
             return await answer(request)
         _log.at(2).info("Fault", rpc=rpc, rules=[rule.text for rule in fired])

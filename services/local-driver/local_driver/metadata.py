@@ -12,12 +12,13 @@ once a batch. A change is answered when it is on the disk and not before.
 import asyncio
 import concurrent.futures
 import contextlib
+import contextvars
 import errno
 import os
 import pathlib
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from bitts.rpc.codes import Code, RpcError
@@ -46,7 +47,10 @@ class Loaded(Generic[R]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Change:
-    """``prepare`` runs first, in the writer's thread; ``document`` None removes the file."""
+    """``prepare`` runs first, in the writer's thread; ``document`` None removes the file.
+
+    All is done in the ``context`` of the call that asked for it: steps belong to that.
+    """
 
     record_id: str
     document: bytes | None
@@ -54,6 +58,7 @@ class _Change:
     prepare: Callable[[], None]
     parents: tuple[pathlib.Path, ...]
     done: "asyncio.Future[None]"
+    context: contextvars.Context = field(default_factory=contextvars.copy_context)
 
 
 class Store(Generic[R]):
@@ -162,7 +167,7 @@ class Store(Generic[R]):
         def attempt(work: Callable[[_Change], None]) -> None:
             for change in surviving():
                 try:
-                    work(change)
+                    change.context.run(work, change)
                 except Exception as error:  # noqa: BLE001 - handed to whoever asked for the change
                     outcomes[change] = error
 

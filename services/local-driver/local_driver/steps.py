@@ -76,6 +76,9 @@ STEPS_OF: dict[str, tuple[Step, ...]] = {
         Step.DOCUMENT_WRITTEN,
         Step.DOCUMENT_RENAMED,
     ),
+    "ControllerPublishVolume": (Step.DOCUMENT_WRITTEN, Step.DOCUMENT_RENAMED),
+    "ControllerUnpublishVolume": (Step.DOCUMENT_WRITTEN, Step.DOCUMENT_RENAMED),
+    "ControllerModifyVolume": (Step.DOCUMENT_WRITTEN, Step.DOCUMENT_RENAMED),
     "NodeExpandVolume": (Step.DEVICE_RESIZED, Step.FILESYSTEM_GROWN),
 }
 """Which steps an RPC goes through, in order."""

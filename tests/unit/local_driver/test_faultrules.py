@@ -87,11 +87,13 @@ def test_rates_times_and_names_select_calls() -> None:
 
 
 def test_steps_kill_only_where_a_rule_says_so() -> None:
-    rules = FaultSet([parse("CreateVolume:crash=document-written,times=1")])
+    rules = FaultSet([parse("CreateVolume:crash=document-written,times=1,name=v")])
     assert rules.draw("CreateVolume", "v") == []
-    assert not rules.kills_at(Step.CONTENT_MADE)
-    assert rules.kills_at(Step.DOCUMENT_WRITTEN)
-    assert not rules.kills_at(Step.DOCUMENT_WRITTEN)
+    assert not rules.kills_at(Step.CONTENT_MADE, "CreateVolume", "v")
+    assert not rules.kills_at(Step.DOCUMENT_WRITTEN, "NodeStageVolume", "v")
+    assert not rules.kills_at(Step.DOCUMENT_WRITTEN, "CreateVolume", "w")
+    assert rules.kills_at(Step.DOCUMENT_WRITTEN, "CreateVolume", "v")
+    assert not rules.kills_at(Step.DOCUMENT_WRITTEN, "CreateVolume", "v")
 
 
 def test_latency_is_drawn_from_its_range() -> None:
