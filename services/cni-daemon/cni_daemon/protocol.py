@@ -19,6 +19,8 @@ ANSWER = struct.Struct("<IB")
 REQUEST_LIMIT = 1 << 20
 """Bytes after the header: pod annotations are at most 256 KiB, results far smaller."""
 
+_COMMAND = b"CNI_COMMAND="
+_QUESTIONS = {b"VERSION", b"STATUS"}
 _VARIABLES = 64
 _NAME_LIMIT = 255
 
@@ -45,6 +47,16 @@ def length(header: bytes) -> int:
     if not 0 < size <= REQUEST_LIMIT:
         raise FrameError(f"request of {size} bytes, at most {REQUEST_LIMIT} are accepted")
     return int(size)
+
+
+def only_asks(data: bytes) -> bool:
+    """Say whether a frame asks about us, and about no attachment: VERSION or STATUS.
+
+    Reads no more of it than that; what is no frame asks for nothing.
+    """
+    head = data[HEADER.size :].partition(b"\0\0")[0].split(b"\0")[1:]
+    verbs = [each for each in head if each.startswith(_COMMAND)]
+    return bool(verbs) and verbs[-1].removeprefix(_COMMAND) in _QUESTIONS
 
 
 def decode(data: bytes) -> Frame:

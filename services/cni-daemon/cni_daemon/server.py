@@ -2,12 +2,15 @@
 
 One request per connection, one thread per request: whoever accepts a connection reads it,
 carries the request out and answers, so that nothing is handed from thread to thread on the way
-from the shim to the kernel and back. Threads are started as they are needed. Everything is
-bounded: threads, connections that wait for one, bytes, seconds until a request is complete,
-seconds until it is answered. Only root (and the daemon's own user) is answered.
+from the shim to the kernel and back. When many are at work, what is read then waits for the
+next of them to be done; VERSION and STATUS never wait, for by them a node is judged. Threads
+are started as they are needed. Everything is bounded: threads, requests that wait for one,
+bytes, seconds until a request is complete, seconds until it is answered. Only root (and the
+daemon's own user) is answered.
 """
 
 import asyncio
+import collections
 import contextlib
 import os
 import socket
@@ -15,6 +18,7 @@ import stat
 import struct
 import threading
 import time
+from typing import TypeAlias
 
 from bitts.cni import errors
 from bitts.cni.errors import CniError, Code
@@ -24,8 +28,14 @@ from cni_daemon import protocol
 from cni_daemon.answering import Answerer
 from cni_daemon.protocol import FrameError
 
-THREADS = 32
-"""Requests at a time; more wait in the socket's queue."""
+WORKERS = 32
+"""Requests at a time that change or compare something."""
+
+RESERVED = 4
+"""Threads beside them, which read what comes in and answer VERSION and STATUS."""
+
+_WAITING = 512
+"""Requests read that wait for a worker."""
 
 RECEIVE_TIMEOUT = 10.0
 """Seconds until a request must be there, which a shim sends in one go."""
@@ -59,6 +69,8 @@ class Server:
         self._mutex = threading.Lock()
         self._threads = 0
         self._idle = 0
+        self._working = 0
+        self._waiting: collections.deque[_Read] = collections.deque()
         self._open: set[_Connection] = set()
         self._watch: asyncio.Task[None] | None = None
         self._grace: float | None = None
@@ -107,7 +119,7 @@ class Server:
                 continue
             with self._mutex:
                 self._idle -= 1
-                if not self._idle and self._threads < THREADS:
+                if not self._idle and self._threads < WORKERS + RESERVED:
                     self._start_thread(listener)
             self._take(accepted)
             with self._mutex:
@@ -116,13 +128,56 @@ class Server:
     def _take(self, accepted: socket.socket) -> None:
         connection = _Connection(accepted, time.monotonic() + self._deadline)
         self._open.add(connection)
+        frame = self._request(connection)
+        if not frame:
+            self._end(connection)
+        elif protocol.only_asks(frame):
+            self._carry_out((connection, frame))
+        elif self._may_work((connection, frame)):
+            self._work((connection, frame))
+
+    def _request(self, connection: "_Connection") -> bytes:
         try:
-            connection.carry_out(self._answerer)
+            return connection.request()
+        except Exception as error:  # noqa: BLE001 - the thread must go on serving
+            self._log.error("Unexpected failure", err=error, kind=type(error).__name__)
+            return b""
+
+    def _may_work(self, request: "_Read") -> bool:
+        """Say whether to go ahead; if not, the request is kept for a worker, or refused."""
+        with self._mutex:
+            if self._working < WORKERS:
+                self._working += 1
+                return True
+            if len(self._waiting) < _WAITING:
+                self._waiting.append(request)
+                return False
+        request[0].refuse(f"{_WAITING} requests wait already")
+        self._end(request[0])
+        return False
+
+    def _work(self, request: "_Read") -> None:
+        """Carry out a request, and then those that wait."""
+        while True:
+            self._carry_out(request)
+            with self._mutex:
+                if not self._waiting:
+                    self._working -= 1
+                    return
+                request = self._waiting.popleft()
+
+    def _carry_out(self, request: "_Read") -> None:
+        connection, frame = request
+        try:
+            connection.carry_out(frame, self._answerer)
         except Exception as error:  # noqa: BLE001 - the thread must go on serving
             self._log.error("Unexpected failure", err=error, kind=type(error).__name__)
         finally:
-            self._open.discard(connection)
-            connection.close()
+            self._end(connection)
+
+    def _end(self, connection: "_Connection") -> None:
+        self._open.discard(connection)
+        connection.close()
 
     async def _keep_deadlines(self) -> None:
         """Go round until the end, and then until nobody is served or the grace is over."""
@@ -143,23 +198,24 @@ class _Connection:
         self._answered = threading.Lock()
         """Taken for good by whoever answers first: the request's thread, or the deadline."""
 
-    def carry_out(self, answerer: Answerer) -> None:
-        """Read the request, have it carried out, and answer. Blocks."""
+    def request(self) -> bytes:
+        """Read the request; empty where there is none, and its caller knows. Blocks."""
         if not _is_privileged(self._socket):
             self.refuse("only root may ask")
-            return
+            return b""
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _RECEIVE_LIMIT)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SEND_LIMIT)
         try:
-            frame = self._read()
+            return self._read()
         except FrameError as error:
             self.refuse(str(error), Code.IO_FAILURE)
-            return
         except OSError:
             self.refuse(f"no complete request within {RECEIVE_TIMEOUT:g} seconds")
-            return
-        if frame:
-            self._answer(answerer.answer(frame, self._is_heard))
+        return b""
+
+    def carry_out(self, frame: bytes, answerer: Answerer) -> None:
+        """Have the request carried out, and answer. Blocks."""
+        self._answer(answerer.answer(frame, self._is_heard))
 
     def refuse(self, message: str, code: Code = Code.TRY_AGAIN_LATER) -> None:
         """Answer with an error; what is being done goes on, and is undone if it was an ADD."""
@@ -208,6 +264,10 @@ class _Connection:
             self._socket.sendall(answer)
         except OSError:
             logs.get("server").info("A caller went before it had its answer")
+
+
+_Read: TypeAlias = tuple[_Connection, bytes]
+"""A request that was read, and who waits for its answer."""
 
 
 def _is_privileged(peer: socket.socket) -> bool:

@@ -19,6 +19,8 @@ from cni_daemon.model import Call
 from cni_daemon.operations import Operation, RunDelegate
 
 _INTERNAL_VERSION = "1.1.0"
+_STATUS_TIMEOUT = 5.0
+"""Seconds for a program to say whether it is ready: the threads that ask are few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +78,11 @@ class Asking:
             ipam = registry.ALL[self.kind]
             ipam.ready(ipam.parse(self.call.config, self.call), stores)
         else:
-            self._run(Command.STATUS)
+            self._run(Command.STATUS, _STATUS_TIMEOUT)
 
-    def _run(self, command: Command) -> bytes:
+    def _run(self, command: Command, timeout: float = delegates.TIMEOUT) -> bytes:
         environment = {**self.environment, "CNI_COMMAND": str(command)}
-        return delegates.run(self.kind, self._stdin().encode(), environment)
+        return delegates.run(self.kind, self._stdin().encode(), environment, timeout)
 
     def _stdin(self) -> str:
         document = dict(self.call.config.document)

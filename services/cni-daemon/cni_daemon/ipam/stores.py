@@ -64,16 +64,18 @@ class Store:
         self._depth = 0
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep everybody else out; the index is up to date inside. Raises OSError.
+    def locked(self, patience: float = LOCK_TIMEOUT) -> Iterator[None]:
+        """Keep everybody else out; the index is up to date inside.
 
-        May be nested: the file is locked by the outermost.
+        May be nested: the file is locked by the outermost. Raises StoreBusyError when others
+        have it for longer than ``patience`` (seconds), and OSError.
         """
-        with self._mutex:
+        deadline = time.monotonic() + patience
+        with self._alone(patience):
             if self._depth:
                 yield
                 return
-            with _flocked(self._lock_file()):
+            with _flocked(self._lock_file(), deadline):
                 self._depth += 1
                 try:
                     self._refresh()
@@ -82,6 +84,16 @@ class Store:
                         self._seen = self._stamp()
                 finally:
                     self._depth -= 1
+
+    @contextlib.contextmanager
+    def _alone(self, patience: float) -> Iterator[None]:
+        """Keep our own threads out, of which each waits at most as long for a lock."""
+        if not self._mutex.acquire(timeout=patience):
+            raise _busy()
+        try:
+            yield
+        finally:
+            self._mutex.release()
 
     def _lock_file(self) -> int:
         path, flags = self._file(_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
@@ -281,20 +293,20 @@ def _create_in_steps(path: str, content: bytes) -> None:
 
 
 @contextlib.contextmanager
-def _flocked(descriptor: int) -> Iterator[None]:
+def _flocked(descriptor: int, deadline: float) -> Iterator[None]:
     try:
-        deadline = time.monotonic() + LOCK_TIMEOUT
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise StoreBusyError(
-                        errno.EBUSY,
-                        f"the lock of an address store is held by others for {LOCK_TIMEOUT:g} s",
-                    ) from None
+                    raise _busy() from None
                 time.sleep(_LOCK_INTERVAL)
         yield
     finally:
         os.close(descriptor)
+
+
+def _busy() -> StoreBusyError:
+    return StoreBusyError(errno.EBUSY, "the lock of an address store is held by others")
