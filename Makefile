@@ -26,7 +26,7 @@ $(STAMP): requirements-dev.txt constraints.txt debian-packages.txt scripts/debia
 demo: $(STAMP) ## claims become volumes, pods write and read them, all goes again
 	@$(BIN)/bitts demo $(ARGS)
 
-test: $(STAMP) ## every test; the service tests also on Kubernetes itself. ARGS chooses some
+test: $(STAMP) ## check, and every test, the service tests also on Kubernetes itself. ARGS chooses some
 	@$(if $(ARGS),$(BIN)/python -m pytest $(ARGS),scripts/test)
 
 test-vm: $(STAMP) ## what this kernel cannot run, under Debian's kernel in an emulator. ARGS chooses some
@@ -44,11 +44,7 @@ sanity: $(STAMP) ## upstream's csi-sanity on local-driver: make sanity [BACKEND=
 	@$(BIN)/python -m pytest tests/service/test_sanity.py -k "$(or $(BACKEND),csi_sanity)" $(ARGS)
 
 check: $(STAMP) ## format, lint, types, import contracts, sizes
-	@$(BIN)/ruff format --check .
-	@$(BIN)/ruff check .
-	@$(BIN)/mypy
-	@$(BIN)/lint-imports --no-cache
-	@$(BIN)/python scripts/check_sizes.py
+	@scripts/check
 
 format: $(STAMP) ## rewrite the sources in the one format
 	@$(BIN)/ruff format .

@@ -1,0 +1,79 @@
+"""``make check`` is part of what ``make test``, and so CI, runs."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+SCRIPTS = pathlib.Path(__file__).parents[3] / "scripts"
+TOOLS = ("ruff", "mypy", "lint-imports", "python")
+
+
+@pytest.fixture
+def checkout(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A folder with the scripts, in which every tool and test passes."""
+    (tmp_path / "scripts").mkdir()
+    for name in ("check", "test"):
+        shutil.copy(SCRIPTS / name, tmp_path / "scripts")
+    for name in (*(f".venv/bin/{tool}" for tool in TOOLS), "scripts/test-vm"):
+        program_at(tmp_path / name, "exit 0")
+    program_at(tmp_path / "scripts" / "test-coverage", "exit 0")
+    return tmp_path
+
+
+def program_at(path: pathlib.Path, body: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+
+
+def run(script: pathlib.Path) -> tuple[int, str]:
+    environ = {**os.environ, "CI": ""}  # without root a test run leaves something out, rightly
+    done = subprocess.run(
+        [script],
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def test_what_passes_is_said_in_a_line(checkout: pathlib.Path) -> None:
+    assert run(checkout / "scripts" / "check") == (0, "")
+    code, said = run(checkout / "scripts" / "test")
+    assert code == 0
+    assert "make check: passed" in said
+
+
+@pytest.mark.parametrize(
+    ("tool", "label"),
+    [
+        ("ruff", "lint"),
+        ("mypy", "types"),
+        ("lint-imports", "import contracts"),
+        ("python", "sizes"),
+    ],
+)
+def test_each_check_that_fails_is_named_and_none_is_left_out(
+    checkout: pathlib.Path, tool: str, label: str
+) -> None:
+    for other in TOOLS:
+        program_at(checkout / ".venv" / "bin" / other, f"echo {other} looked; exit 0")
+    program_at(checkout / ".venv" / "bin" / tool, "exit 1")
+    code, said = run(checkout / "scripts" / "check")
+    assert code == 1
+    assert f"make check: {label} failed" in said
+    assert all(f"{other} looked" in said for other in TOOLS if other != tool)
+
+
+def test_a_check_that_fails_fails_the_tests_with_its_words(checkout: pathlib.Path) -> None:
+    program_at(checkout / ".venv" / "bin" / "mypy", "echo 'x.py:1: error: so wrong'; exit 1")
+    code, said = run(checkout / "scripts" / "test")
+    assert code == 1
+    assert "x.py:1: error: so wrong" in said
+    assert "make check: types failed" in said
