@@ -73,6 +73,17 @@ def as_object(value: object, name: str) -> Mapping[str, object]:
     return value
 
 
+class OutOfRangeError(DocumentError):
+    """A value has the right type, and is none that can be used; the message names the field."""
+
+
+SIZES = 1 << 31
+"""Above every size in bytes (an MTU) or length that the kernel takes: its ints have 32 bits."""
+
+NUMBERS = 1 << 32
+"""Above everything that goes to the kernel in 32 bits: tables, priorities."""
+
+
 class Fields:
     """One JSON object read by field names, of any spelling.
 
@@ -102,6 +113,13 @@ class Fields:
         value = self.raw(name)
         return default if value is None else self._typed(name, value, str, "string")
 
+    def path(self, name: str, default: str = "") -> str:
+        """Read what names a file or a link: no zero byte can be in it."""
+        value = self.text(name, default)
+        if "\0" in value:
+            raise OutOfRangeError(f"{self._at(name)}: {value!r} has a zero byte in it")
+        return value
+
     def boolean(self, name: str, *, default: bool = False) -> bool:
         """Read true or false."""
         value = self.raw(name)
@@ -115,10 +133,16 @@ class Fields:
         return default if value is None else value
 
     def optional_integer(self, name: str, *, low: int = -(2**63), high: int = 2**63) -> int | None:
-        """Read an integer that differs from its absence."""
+        """Read an integer that differs from its absence.
+
+        One that is none for Go either is a DocumentError, one beyond the limits OutOfRangeError.
+        """
         value = self.raw(name)
         if value is None:
             return None
+        if type(value) is int and not low <= value < high and -(2**63) <= value < 2**63:
+            what = f"{value} is not between {low} and {high - 1}"
+            raise OutOfRangeError(f"{self._at(name)}: {what}")
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value < high:
             shown = f"number {value}" if kind(value) == "number" else kind(value)
             raise DocumentError(f"{self._at(name)}: cannot unmarshal {shown} into an integer")

@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from bitts.cni import versions
-from bitts.cni.documents import DocumentError, Fields
+from bitts.cni.documents import NUMBERS, SIZES, DocumentError, Fields
 from bitts.cni.versions import Family
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 IpInterface = ipaddress.IPv4Interface | ipaddress.IPv6Interface
+_SCOPES = 256
 _REMEMBERED = 1024  # gateways and subnets come again with every container
 
 
@@ -152,11 +153,11 @@ def decode_route(fields: Fields) -> Route:
     return Route(
         destination=destination,
         gateway=fields.converted("gw", parse_address, None),
-        mtu=fields.integer("mtu"),
-        advmss=fields.integer("advmss"),
-        priority=fields.integer("priority"),
-        table=fields.optional_integer("table"),
-        scope=fields.optional_integer("scope"),
+        mtu=fields.integer("mtu", low=0, high=SIZES),
+        advmss=fields.integer("advmss", low=0, high=SIZES),
+        priority=fields.integer("priority", low=0, high=NUMBERS),
+        table=fields.optional_integer("table", low=0, high=NUMBERS),
+        scope=fields.optional_integer("scope", low=0, high=_SCOPES),
     )
 
 

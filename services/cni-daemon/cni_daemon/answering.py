@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from bitts.cni import documents, errors
-from bitts.cni.documents import DocumentError
+from bitts.cni.documents import DocumentError, OutOfRangeError
 from bitts.cni.environment import Command
 from bitts.cni.errors import CniError, Code
 from bitts.core import logs
@@ -92,6 +92,8 @@ class Answerer:
         match error:
             case CniError():
                 return error
+            case OutOfRangeError():
+                return CniError(Code.INVALID_CONFIG, str(error))
             case DocumentError():
                 return CniError(Code.DECODING_FAILURE, f"failed to load netconf: {error}")
             case FrameError():

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from bitts.cni import config, documents
 from bitts.cni.config import NetworkList, PluginConfig
-from bitts.cni.documents import DocumentError
+from bitts.cni.documents import DocumentError, OutOfRangeError
 from bitts.cni.errors import CniError, Code
 from bitts.cni.results import Result
 from bitts.core import logs
@@ -109,6 +109,8 @@ def _stage(request: Request, kind: str, inner: PluginConfig, draws: Draws) -> St
         ipam = inner.ipam_type if plugin.uses_ipam(options) else ""
         if plugin.uses_ipam(options) and not ipam:
             raise CniError(Code.INTERNAL, "no plugin name provided")
+    except OutOfRangeError as error:
+        raise CniError(Code.INVALID_CONFIG, str(error)) from None
     except DocumentError as error:
         raise CniError(Code.INTERNAL, f"failed to load netconf: {error}") from None
     return Stage(plugin, options, call, ipam)

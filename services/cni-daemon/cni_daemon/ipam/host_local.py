@@ -9,19 +9,21 @@ from dataclasses import dataclass, replace
 from bitts.cni import args, results, versions
 from bitts.cni.attachments import Attachment
 from bitts.cni.config import PluginConfig
-from bitts.cni.documents import DocumentError, Fields
+from bitts.cni.documents import DocumentError, Fields, OutOfRangeError
 from bitts.cni.errors import CniError, Code
 from bitts.cni.results import Dns, Ip, IpAddress, Result, Route
 
 from cni_daemon.ipam import ranges
 from cni_daemon.ipam.interface import Ipam
 from cni_daemon.ipam.ranges import Candidate, RangeError, RangeSet
-from cni_daemon.ipam.stores import Store, Stores
+from cni_daemon.ipam.stores import Store, StoreBusyError, Stores
 from cni_daemon.model import Call
 from cni_daemon.operations import Operation, ReleaseAddresses
 
 DATA_DIRECTORY = "/var/lib/cni/networks"
 _REMEMBERED = 128
+_PATIENCE_OF_QUESTIONS = 0.05
+"""Seconds that STATUS waits for a store; whoever asks it judges the node by how long it takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class Options:
 
 def directory(config: PluginConfig) -> str:
     """Return the folder of a network's reservations; needs no valid ranges."""
-    base = config.fields.nested("ipam").text("dataDir") or DATA_DIRECTORY
+    base = config.fields.nested("ipam").path("dataDir") or DATA_DIRECTORY
     return os.path.join(base, config.name)
 
 
@@ -46,6 +48,8 @@ def parse(config: PluginConfig, call: Call) -> Options:
     try:
         options = _options(config)
         requested = _requested(config, call)
+    except OutOfRangeError as error:
+        raise CniError(Code.INVALID_CONFIG, str(error)) from None
     except (RangeError, DocumentError, ValueError) as error:
         raise CniError(Code.INTERNAL, str(error)) from None
     return replace(options, requested=requested) if requested else options
@@ -61,7 +65,7 @@ def _options(config: PluginConfig) -> Options:
         directory=directory(config),
         sets=sets,
         routes=tuple(results.decode_route(each) for each in ipam.objects("routes")),
-        resolv_conf=ipam.text("resolvConf"),
+        resolv_conf=ipam.path("resolvConf"),
     )
     _check_families(options, config.version)
     return options
@@ -224,8 +228,11 @@ def ready(options: Options, stores: Stores) -> None:
     store = stores.at(options.directory)
     if not os.path.isdir(options.directory):
         return
-    with store.locked():
-        used = store.addresses()
+    try:
+        with store.locked(_PATIENCE_OF_QUESTIONS):
+            used = store.addresses()
+    except StoreBusyError:  # others take or give addresses right now: it is in use
+        return
     for one in options.sets:
         taken = sum(1 for each in used if ranges.range_of(one, each))
         if taken >= ranges.size(one):

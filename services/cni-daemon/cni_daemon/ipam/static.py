@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from bitts.cni import args, results
 from bitts.cni.config import PluginConfig
-from bitts.cni.documents import DocumentError
+from bitts.cni.documents import DocumentError, OutOfRangeError
 from bitts.cni.errors import CniError, Code
 from bitts.cni.results import Ip, IpInterface, Result
 
@@ -39,6 +39,8 @@ def parse(config: PluginConfig, call: Call) -> Options:
                 found = [Ip(_cidr(each, "an entry in the 'ips' field")) for each in given]
         routes = tuple(results.decode_route(each) for each in ipam.objects("routes"))
         dns = results.decode_dns(ipam.nested("dns"))
+    except OutOfRangeError as error:
+        raise CniError(Code.INVALID_CONFIG, str(error)) from None
     except (DocumentError, ValueError) as error:
         raise CniError(Code.INTERNAL, str(error)) from None
     return Options(Result(ips=tuple(found), routes=routes, dns=dns))

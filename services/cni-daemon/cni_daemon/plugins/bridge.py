@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from bitts.cni import results
 from bitts.cni.config import PluginConfig
+from bitts.cni.documents import SIZES
 from bitts.cni.errors import CniError, Code
 from bitts.cni.results import Dns, Interface, Ip, Result
 from bitts.net import links
@@ -82,13 +83,13 @@ def _options(config: PluginConfig) -> Options:
     fields = config.fields
     is_default = fields.boolean("isDefaultGateway")
     options = Options(
-        bridge=fields.text("bridge") or "cni0",
+        bridge=fields.path("bridge") or "cni0",
         is_gateway=fields.boolean("isGateway") or is_default,
         is_default_gateway=is_default,
         force_address=fields.boolean("forceAddress"),
         masquerades=fields.boolean("ipMasq"),
         masquerade_backend=fields.text("ipMasqBackend"),
-        mtu=fields.integer("mtu"),
+        mtu=fields.integer("mtu", low=0, high=SIZES),
         hairpin=fields.boolean("hairpinMode"),
         promiscuous=fields.boolean("promiscMode"),
         vlan=vlans.access(fields),

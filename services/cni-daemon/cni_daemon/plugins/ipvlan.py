@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from bitts.cni import results
 from bitts.cni.config import PluginConfig
+from bitts.cni.documents import SIZES
 from bitts.cni.environment import Command
 from bitts.cni.errors import CniError, Code
 from bitts.cni.results import Dns, Result
@@ -43,9 +44,9 @@ def parse(config: PluginConfig, call: Call) -> Options:
         raise CniError(Code.INTERNAL, f'unknown ipvlan mode: "{mode}"')
     has_addresses = call.previous is not None and bool(call.previous.ips)
     return Options(
-        master=fields.text("master"),
+        master=fields.path("master"),
         mode=mode,
-        mtu=fields.integer("mtu"),
+        mtu=fields.integer("mtu", low=0, high=SIZES),
         is_in_container=fields.boolean("linkInContainer"),
         asks_ipam=bool(config.ipam_type) or (call.command == Command.ADD and not has_addresses),
         dns=results.decode_dns(fields.nested("dns")),

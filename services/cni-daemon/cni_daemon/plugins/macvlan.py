@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from bitts.cni import results
 from bitts.cni.config import PluginConfig
+from bitts.cni.documents import SIZES
 from bitts.cni.errors import CniError, Code
 from bitts.cni.results import Dns
 from bitts.net import links, wire
@@ -44,19 +45,16 @@ def parse(config: PluginConfig, call: Call) -> Options:
     mode = fields.text("mode")
     if mode not in _MODES:
         raise CniError(Code.INTERNAL, f'unknown macvlan mode: "{mode}"')
-    options = Options(
-        master=fields.text("master"),
+    return Options(
+        master=fields.path("master"),
         mode=_MODES[mode],
-        mtu=fields.integer("mtu"),
+        mtu=fields.integer("mtu", low=0, high=SIZES),
         mac=requested_mac(config, call) or normal(fields.text("mac")),
         is_in_container=fields.boolean("linkInContainer"),
         queue=fields.integer("bcqueuelen", low=0, high=2**32),
         ipam=config.ipam_type,
         dns=results.decode_dns(fields.nested("dns")),
     )
-    if options.is_in_container and not options.master:
-        raise CniError(Code.INVALID_CONFIG, "linkInContainer needs a master: name the link")
-    return options
 
 
 def looks(options: Options, call: Call) -> Look:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from bitts.cni import results
 from bitts.cni.config import PluginConfig
+from bitts.cni.documents import SIZES
 from bitts.cni.errors import CniError, Code
 from bitts.cni.results import Dns, Interface, Ip, Result
 from bitts.net import links, routes
@@ -45,7 +46,7 @@ def parse(config: PluginConfig, _call: Call) -> Options:
     return Options(
         masquerades=fields.boolean("ipMasq"),
         masquerade_backend=fields.text("ipMasqBackend"),
-        mtu=fields.integer("mtu"),
+        mtu=fields.integer("mtu", low=0, high=SIZES),
         dns=results.decode_dns(fields.nested("dns")),
     )
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from bitts.cni import results
 from bitts.cni.config import PluginConfig
+from bitts.cni.documents import NUMBERS
 from bitts.cni.errors import CniError, Code
 from bitts.cni.results import Ip, Result
 from bitts.net import routes
@@ -41,7 +42,7 @@ def parse(config: PluginConfig, _call: Call) -> Options:
     """Read the configuration."""
     fields = config.fields
     return Options(
-        fields.optional_integer("table"),
+        fields.optional_integer("table", low=0, high=NUMBERS),
         fields.texts("gateways"),
         fields.boolean("addSourceHints"),
     )

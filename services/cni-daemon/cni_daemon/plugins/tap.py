@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from bitts.cni import args, results
 from bitts.cni.config import PluginConfig
+from bitts.cni.documents import SIZES
 from bitts.cni.errors import CniError, Code
 from bitts.cni.results import Dns
 from bitts.net import taps
@@ -57,12 +58,12 @@ def parse(config: PluginConfig, call: Call) -> Options:
     fields = config.fields
     return Options(
         has_queues=fields.boolean("multiQueue"),
-        mtu=fields.integer("mtu"),
+        mtu=fields.integer("mtu", low=0, high=SIZES),
         mac=_mac(config, call),
         owner=fields.optional_integer("owner", low=0, high=_IDS),
         group=fields.optional_integer("group", low=0, high=_IDS),
         context=fields.text("selinuxContext"),
-        bridge=fields.text("bridge"),
+        bridge=fields.path("bridge"),
         ipam=config.ipam_type,
         dns=results.decode_dns(fields.nested("dns")),
     )

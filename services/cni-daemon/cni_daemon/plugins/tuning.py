@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from bitts.cni import args
 from bitts.cni.config import PluginConfig
-from bitts.cni.documents import Fields
+from bitts.cni.documents import SIZES, Fields
 from bitts.cni.errors import CniError, Code
 from bitts.cni.results import Result
 from bitts.net import links
@@ -56,7 +56,7 @@ def parse(config: PluginConfig, call: Call) -> Options:
     except ValueError as error:
         raise CniError(Code.INTERNAL, str(error)) from None
     wanted = _overridden(Options(), own)
-    mac = call.runtime.text("mac") or known.get("MAC") or wanted.mac
+    mac = _usual(call.runtime.text("mac") or known.get("MAC") or wanted.mac)
     return _overridden(replace(wanted, mac=mac), own.nested("args").nested("cni"))
 
 
@@ -65,11 +65,11 @@ def _overridden(wanted: Options, fields: Fields) -> Options:
     multicast = wanted.takes_all_multicast
     if fields.raw("allmulti") is not None:
         multicast = fields.boolean("allmulti")
-    length = fields.optional_integer("txQLen")
+    length = fields.optional_integer("txQLen", low=0, high=SIZES)
     return Options(
         tuple(settings.items()),
-        fields.text("mac", wanted.mac),
-        fields.integer("mtu", wanted.mtu),
+        _usual(fields.text("mac", wanted.mac)),
+        fields.integer("mtu", wanted.mtu, low=0, high=SIZES),
         fields.boolean("promisc", default=wanted.is_promiscuous),
         multicast,
         wanted.queue_length if length is None else length,
@@ -180,12 +180,21 @@ def _switched(change: Change, switches: Sequence[tuple[int, bool]]) -> Change:
     return replace(change, flags=on, cleared=sum(flag for flag, is_on in switches if not is_on))
 
 
-def _check_mac(mac: str) -> None:
+def _usual(mac: str) -> str:
+    """Return an address as the kernel tells it; what is none is refused when it is to be set."""
+    return links.mac_text(links.mac_bytes(mac)) if _is_mac(mac) else mac
+
+
+def _is_mac(text: str) -> bool:
     try:
-        if len(links.mac_bytes(mac)) in _MAC_SIZES:
-            return
+        return len(links.mac_bytes(text)) in _MAC_SIZES
     except ValueError:
-        pass
+        return False
+
+
+def _check_mac(mac: str) -> None:
+    if _is_mac(mac):
+        return
     raise CniError(Code.INTERNAL, f"invalid args {mac} for MAC addr: address {mac}: invalid MAC")
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from bitts.cni import results
 from bitts.cni.config import PluginConfig
+from bitts.cni.documents import SIZES
 from bitts.cni.errors import CniError, Code
 from bitts.cni.results import Dns
 from bitts.net import links
@@ -37,9 +38,9 @@ def parse(config: PluginConfig, _call: Call) -> Options:
     """Read the configuration. Raises CniError."""
     fields = config.fields
     options = Options(
-        master=fields.text("master"),
+        master=fields.path("master"),
         number=fields.integer("vlanId"),
-        mtu=fields.integer("mtu"),
+        mtu=fields.integer("mtu", low=0, high=SIZES),
         is_in_container=fields.boolean("linkInContainer"),
         ipam=config.ipam_type,
         dns=results.decode_dns(fields.nested("dns")),

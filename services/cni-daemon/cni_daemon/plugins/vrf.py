@@ -43,7 +43,7 @@ class Options:
 def parse(config: PluginConfig, _call: Call) -> Options:
     """Read the configuration. Raises CniError."""
     fields = config.fields
-    name = fields.text("vrfname")
+    name = fields.path("vrfname")
     if not name:
         raise CniError(Code.INTERNAL, "configuration is expected to have a valid vrf name")
     return Options(name, fields.integer("table", low=0, high=_TABLES))
