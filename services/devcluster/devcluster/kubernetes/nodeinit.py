@@ -19,6 +19,16 @@ BIND, REC, SHARED = 4096, 16384, 1 << 20
 OWN_STATE = ("kubelet", "containerd", "bitts", "cni", "docker", "calico")
 """Names in /var/lib that mean a runtime's state: the machine's own must not be seen here."""
 
+KERNEL_WIDE = (
+    "kernel/keys/root_maxbytes",
+    "kernel/keys/root_maxkeys",
+    "kernel/panic",
+    "kernel/panic_on_oops",
+    "vm/overcommit_memory",
+    "vm/panic_on_oom",
+)
+"""Settings below /proc/sys that a kubelet adjusts, and that no namespace keeps from the machine."""
+
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mount.argtypes = [ctypes.c_char_p] * 3 + [ctypes.c_ulong, ctypes.c_char_p]
 
@@ -40,6 +50,7 @@ def main(name: str, folder: str, cluster: str) -> int:
     shown = {path: os.open(path, os.O_PATH) for path in (folder, cluster)}
     prepare_files(pathlib.Path(folder))
     show_again(shown)
+    keep_settings()
     mount("", "/", flags=SHARED | REC)  # among the node's own containers, not with the machine
     pathlib.Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
     os.write(1, b"ready\n")
@@ -85,6 +96,16 @@ def show_again(shown: dict[str, int]) -> None:
             os.makedirs(path)
             mount(f"/proc/self/fd/{handle}", path, flags=BIND | REC)
         os.close(handle)
+
+
+def keep_settings() -> None:
+    """Put copies over settings of the whole kernel: the node may write them, and none changes."""
+    for name in KERNEL_WIDE:
+        setting, copy = pathlib.Path("/proc/sys", name), pathlib.Path("/run/settings", name)
+        if setting.exists():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_text(setting.read_text())
+            mount(str(copy), str(setting), flags=BIND)
 
 
 def reap() -> None:
