@@ -43,6 +43,29 @@ def told(health: v1.VolumeHealth) -> tuple[Status, str]:
     return Status(only.status), only.reason
 
 
+async def test_a_volume_that_gets_well_between_two_pages_hides_no_other(harness: Harness) -> None:
+    await harness.start("--backends=directory", "--csi=1.13")
+    async with harness.client() as client:
+        ids = sorted(
+            [(await client.create(create_request(name))).volume_id for name in ("a", "b", "c")]
+        )
+        for volume_id in ids:
+            (harness.state / "directory" / volume_id).rmdir()
+        rpc = client.controller.controller_list_volume_health
+        request = v1.ControllerListVolumeHealthRequest(max_entries=2)
+        page = await rpc(request, timeout=TIMEOUT)
+        assert [one.volume_id for one in page.entries] == ids[:2]
+        (harness.state / "directory" / ids[0]).mkdir()
+        await client.delete(ids[1])  # the very one that the next page starts after
+        request = v1.ControllerListVolumeHealthRequest(starting_token=page.next_token)
+        assert [one.volume_id for one in (await rpc(request, timeout=TIMEOUT)).entries] == ids[2:]
+        for token in ("2", ids[0], "x"):
+            request = v1.ControllerListVolumeHealthRequest(starting_token=token)
+            with pytest.raises(RpcError, match="none of ours") as caught:
+                await rpc(request, timeout=TIMEOUT)
+            assert caught.value.code is Code.ABORTED
+
+
 async def test_every_abnormal_volume_is_listed_page_by_page_with_what_is_wrong(
     harness: Harness,
 ) -> None:

@@ -16,6 +16,7 @@ from local_driver import (
     failures,
     health,
     iolimits,
+    listing,
     messages,
     mounting,
     placement,
@@ -211,13 +212,13 @@ class Controller(v1.ControllerBase):
     ) -> v1.ControllerListVolumeHealthResponse:
         """Return the volumes that are not well, in the way of CSI 1.13."""
         self._require(is_served=self._options.services.has_health_rpcs)
-        after, limit = requests.page(request.max_entries, request.starting_token)
+        after = listing.identity_after(request.starting_token)
+        _, limit = requests.page(request.max_entries, "")
         every = await asyncio.to_thread(health.abnormal, self._storage)
-        page = every[after : after + limit] if limit else every[after:]
-        end = after + len(page)
+        told = [(volume_id, health.message(volume_id, found)) for volume_id, found in every]
+        page, following = listing.page_by_id(told, after, limit)
         return v1.ControllerListVolumeHealthResponse(
-            entries=[health.message(volume_id, found) for volume_id, found in page],
-            next_token=str(end) if end < len(every) else "",
+            entries=page, next_token=listing.token_after(following)
         )
 
     async def controller_publish_volume(

@@ -4,7 +4,7 @@ A rule is ``RPC:fault[@rate][,times=N][,name=text]``. RPC is a method's name or 
 is a share of calls between 0 and 1; ``times`` ends the rule after N calls; ``name`` limits it
 to requests whose name or volume ID holds the text. Faults:
 
-- ``latency=50ms`` or ``latency=10ms..200ms``: wait first;
+- ``latency=50ms`` or any distribution of ``latencies``: wait first;
 - ``code=Unavailable``: answer so, with nothing done;
 - ``lost``: do the work and cut the connection instead of answering;
 - ``hang`` or ``hang=after``: never answer, before or after the work;
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from bitts.core import literals
 from bitts.rpc.codes import Code
 
-from local_driver import steps
+from local_driver import latencies, steps
 
 ANY = "*"
 
@@ -71,11 +71,12 @@ _ANSWERERS: dict[Kind, frozenset[str]] = {
 """Which RPCs can give a wrong answer of which kind; others can be given by all."""
 
 _BEFORE, _AFTER = "before", "after"
+_AT_ONCE = latencies.Uniform(0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A fault and when to show it. ``least`` and ``most`` are seconds; ``times`` 0 is for ever.
+    """A fault and when to show it. ``times`` 0 is for ever.
 
     ``when`` is ``before`` or ``after`` the work, or the name of a step.
     """
@@ -84,8 +85,7 @@ class Rule:
     kind: Kind
     when: str = _BEFORE
     code: Code = Code.OK
-    least: float = 0.0
-    most: float = 0.0
+    latency: latencies.Latency = _AT_ONCE
     rate: float = 1.0
     times: int = 0
     name: str = ""
@@ -112,7 +112,7 @@ def parse(text: str, methods: Iterable[str]) -> Rule:
         raise ValueError(
             f"{text!r}: unknown RPC {rpc!r}" + (f", did you mean {nearest}?" if nearest else "")
         )
-    fault, *conditions = rest.split(",")
+    fault, conditions = _split(rest)
     fault, at, rate = fault.partition("@")
     fields: dict[str, object] = {"rpc": rpc, "text": text}
     try:
@@ -124,6 +124,15 @@ def parse(text: str, methods: Iterable[str]) -> Rule:
     except ValueError as error:
         raise ValueError(f"{text!r}: {error}") from None
     return Rule(**fields)  # type: ignore[arg-type]  # each value was read by its field's reader
+
+
+def _split(text: str) -> tuple[str, list[str]]:
+    """Part a fault from its conditions; percentiles have commas of their own."""
+    fault, *rest = text.split(",")
+    if fault.startswith(f"{Kind.LATENCY}={latencies.TABLE}"):
+        while rest and rest[0].startswith(latencies.TABLE):
+            fault = f"{fault},{rest.pop(0)}"
+    return fault, rest
 
 
 def _fault(rpc: str, text: str) -> dict[str, object]:
@@ -138,10 +147,7 @@ def _fault(rpc: str, text: str) -> dict[str, object]:
         raise ValueError(f"{word} is an answer of {possible}, not of {rpc}")
     match kind:
         case Kind.LATENCY:
-            least, dots, most = value.partition("..")
-            shortest = literals.duration(least)
-            longest = literals.duration(most) if dots else shortest
-            return {"kind": kind, "least": shortest, "most": longest}
+            return {"kind": kind, "latency": latencies.parse(value)}
         case Kind.CODE:
             return {"kind": kind, "code": Code.from_name(value)}
         case Kind.HANG:
@@ -224,7 +230,7 @@ class FaultSet:
 
     def latency(self, rule: Rule) -> float:
         """Return the seconds to wait."""
-        return self._dice.uniform(rule.least, rule.most)
+        return rule.latency.draw(self._dice)
 
     def _fires(self, rule: Rule) -> bool:
         if self._dice.random() >= rule.rate:

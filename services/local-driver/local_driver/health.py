@@ -47,7 +47,7 @@ def abnormal(storage: Storage) -> list[tuple[str, list[Finding]]]:
         for volume_id, text in storage.catalog.damaged.items()
     ]
     looked_at = [(one.volume_id, of_volume(storage, one)) for one in storage.catalog.all()]
-    return sorted([*damaged, *((volume_id, found) for volume_id, found in looked_at if found)])
+    return [*damaged, *((volume_id, found) for volume_id, found in looked_at if found)]
 
 
 def of_storage(storage: Storage) -> list[StorageFinding]:

@@ -1,10 +1,12 @@
 """Records in memory: looked up by ID and listed in the order of their making, page by page."""
 
 import bisect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from bitts.rpc.codes import Code, RpcError
+
+_AFTER = "after:"
 
 
 class Numbered(Protocol):
@@ -17,6 +19,7 @@ class Numbered(Protocol):
 
 
 R = TypeVar("R", bound=Numbered)
+T = TypeVar("T")
 
 
 class Listing(Generic[R]):
@@ -92,3 +95,30 @@ def position(text: str) -> int:
             Code.ABORTED, f"starting_token: {text!r} is none of ours: start again without"
         )
     return int(text)
+
+
+def page_by_id(every: Sequence[tuple[str, T]], after: str, limit: int) -> tuple[list[T], str]:
+    """Return what comes after an ID, at most ``limit`` (0: all), and the ID to go on after.
+
+    What comes and goes between two pages shifts nothing.
+    """
+    identity: Callable[[tuple[str, T]], str] = lambda one: one[0]  # noqa: E731
+    ordered = sorted(every, key=identity)
+    rest = ordered[bisect.bisect_right(ordered, after, key=identity) :]
+    page = rest[:limit] if limit else rest
+    following = page[-1][0] if len(page) < len(rest) else ""
+    return [one for _, one in page], following
+
+
+def identity_after(token: str) -> str:
+    """Read a token of token_after(); raises RpcError ABORTED as position() does."""
+    if token and not token.startswith(_AFTER):
+        raise RpcError(
+            Code.ABORTED, f"starting_token: {token!r} is none of ours: start again without"
+        )
+    return token.removeprefix(_AFTER)
+
+
+def token_after(identity: str) -> str:
+    """Return the token of a list that goes on after an ID, whatever that looks like."""
+    return f"{_AFTER}{identity}" if identity else ""

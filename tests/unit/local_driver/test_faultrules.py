@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from local_driver import faultrules, faultsocket
 from local_driver.faultrules import FaultSet, Kind, Rule
+from local_driver.latencies import Normal, Percentiles, Uniform
 from local_driver.steps import Step
 
 METHODS = ("CreateVolume", "DeleteVolume", "NodeStageVolume", "Probe")
@@ -20,8 +21,13 @@ def parse(text: str) -> Rule:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("CreateVolume:latency=50ms", {"kind": Kind.LATENCY, "least": 0.05, "most": 0.05}),
-        ("*:latency=10ms..1s", {"rpc": "*", "kind": Kind.LATENCY, "least": 0.01, "most": 1.0}),
+        ("CreateVolume:latency=50ms", {"kind": Kind.LATENCY, "latency": Uniform(0.05, 0.05)}),
+        ("*:latency=10ms..1s", {"rpc": "*", "kind": Kind.LATENCY, "latency": Uniform(0.01, 1.0)}),
+        (
+            "CreateVolume:latency=p50:5ms,p99:200ms@0.5,times=3",
+            {"latency": Percentiles((0.5, 0.99), (0.005, 0.2)), "rate": 0.5, "times": 3},
+        ),
+        ("CreateVolume:latency=normal:1s/1ms,name=p", {"latency": Normal(1.0, 0.001), "name": "p"}),
         ("CreateVolume:code=Unavailable", {"kind": Kind.CODE, "code": Code.UNAVAILABLE}),
         (
             "CreateVolume:code=RESOURCE_EXHAUSTED@0.25",

@@ -26,9 +26,6 @@ class Finding:
     reason: str
     message: str
 
-    def __lt__(self, other: "Finding") -> bool:
-        return self.reason < other.reason
-
 
 class UnavailableError(Exception):
     """A backend cannot work on this node; says why and what to do."""

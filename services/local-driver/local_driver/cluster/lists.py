@@ -5,21 +5,17 @@ then. The order is that of IDs, and a page's token is the last ID on it, so that
 after a restart and whatever comes and goes between two pages.
 """
 
-import bisect
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 from bitts.csi import v1
 from bitts.rpc.codes import Code, RpcError
 
-from local_driver import places, requests
+from local_driver import listing, places, requests
 from local_driver.cluster import known
 from local_driver.cluster.book import Book
 from local_driver.cluster.fleet import Fleet
 from local_driver.cluster.known import KnownVolume
 from local_driver.cluster.links import NodeLink
-
-T = TypeVar("T")
 
 UNREACHABLE = "NodeUnreachable"
 """Reason (CSI 1.13) of volumes whose node is away; the condition's text (1.12) begins with it."""
@@ -42,7 +38,7 @@ class Lists:
             for node in self._fleet.nodes
             for one in self._book.volumes(node)
         ]
-        page, token = _page(every, after, _limit(request.max_entries))
+        page, token = listing.page_by_id(every, after, _limit(request.max_entries))
         entries = [self._entry(node, one, problems.get(node, "")) for node, one in page]
         return v1.ListVolumesResponse(entries=entries, next_token=token)
 
@@ -88,7 +84,7 @@ class Lists:
             if request.snapshot_id in ("", one.snapshot_id)
             and request.source_volume_id in ("", one.source_id)
         ]
-        page, token = _page(every, after, limit)
+        page, token = listing.page_by_id(every, after, limit)
         entries = [
             v1.ListSnapshotsResponseEntry(snapshot=known.snapshot_message(one)) for one in page
         ]
@@ -117,7 +113,7 @@ class Lists:
                 (one.volume_id, unreachable_health(one.volume_id, answer))
                 for one in self._book.volumes(node)
             ]
-        page, token = _page(every, after, limit)
+        page, token = listing.page_by_id(every, after, limit)
         return v1.ControllerListVolumeHealthResponse(entries=page, next_token=token)
 
     async def _problems(self, links: Sequence[NodeLink], *, is_first: bool) -> dict[str, str]:
@@ -166,13 +162,3 @@ def _position(token: str) -> str:
 
 def _limit(max_entries: int) -> int:
     return requests.page(max_entries, "")[1]
-
-
-def _page(every: Sequence[tuple[str, T]], after: str, limit: int) -> tuple[list[T], str]:
-    """Return what comes after an ID, at most ``limit`` (0: all), and the token to go on with."""
-    identity: Callable[[tuple[str, T]], str] = lambda one: one[0]  # noqa: E731
-    ordered = sorted(every, key=identity)
-    rest = ordered[bisect.bisect_right(ordered, after, key=identity) :]
-    page = rest[:limit] if limit else rest
-    token = page[-1][0] if len(page) < len(rest) else ""
-    return [one for _, one in page], token
