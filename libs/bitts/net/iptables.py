@@ -5,6 +5,7 @@ packets through, a rule has to stand in that chain. Such rules are few, and laid
 change is a run of the ``iptables`` program.
 """
 
+import errno
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ _WAIT = "10"
 
 _TIMEOUT = 30.0
 _EXISTS = "exists"
+_BUSY = 4
+"""Exit status when others hold the lock, or memory is short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +53,50 @@ def ensure(version: int, chains: Sequence[str], rules: Sequence[Rule]) -> None:
         return
 
 
+def rules(version: int, table: str, chain: str) -> tuple[str, ...]:
+    """Return the rules of a chain as the program writes them (``-A CHAIN …``). Blocks.
+
+    There are none where there is no such chain, or no such program. Raises NetlinkError.
+    """
+    program = _PROGRAMS[version]
+    try:
+        done = _called(program, "-w", _WAIT, "-t", table, "-S", chain)
+    except FileNotFoundError:
+        return ()
+    if done.returncode == _BUSY:
+        raise NetlinkError(errno.EBUSY, f"{program} cannot list {chain}", _said(done))
+    lines = [] if done.returncode else done.stdout.splitlines()
+    return tuple(each for each in lines if each.startswith("-A "))
+
+
+def remove(version: int, table: str, rules: Sequence[str], chains: Sequence[str] = ()) -> None:
+    """Remove rules, given as ``rules`` returns them, then whole chains, all or none. Blocks.
+
+    Raises NetlinkError, also when one of them is not there (any more).
+    """
+    program = f"{_PROGRAMS[version]}-restore"
+    lines = [f"*{table}", *(f"-D {each.removeprefix('-A ')}" for each in rules)]
+    lines += [f"-F {each}" for each in chains] + [f"-X {each}" for each in chains] + ["COMMIT", ""]
+    done = _called(program, "-w", _WAIT, "--noflush", text="\n".join(lines))
+    if done.returncode:
+        raise NetlinkError(errno.EINVAL, f"{program} cannot remove from {table}", _said(done))
+
+
 def _run(program: str, *words: str) -> str:
     """Run the program; returns what it said when it failed, else nothing."""
+    done = _called(program, "-w", _WAIT, "-t", "filter", *words)
+    return _said(done) if done.returncode else ""
+
+
+def _called(program: str, *words: str, text: str = "") -> "subprocess.CompletedProcess[str]":
     try:
-        done = subprocess.run(
-            [program, "-w", _WAIT, "-t", "filter", *words],
+        return subprocess.run(
+            [program, *words], input=text,
             capture_output=True, text=True, timeout=_TIMEOUT, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise NetlinkError(110, f"{program} did not end within {_TIMEOUT:g} seconds") from None
-    if not done.returncode:
-        return ""
+
+
+def _said(done: "subprocess.CompletedProcess[str]") -> str:
     return " ".join(done.stderr.split()) or f"exit status {done.returncode}"

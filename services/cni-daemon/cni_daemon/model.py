@@ -7,6 +7,7 @@ that a plan can be compared in a test and its undo half can be written to the jo
 """
 
 import enum
+import hashlib
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -105,6 +106,11 @@ class Call:
     def runtime(self) -> Fields:
         """The ``runtimeConfig``."""
         return self.config.fields.nested("runtimeConfig")
+
+    @property
+    def digest(self) -> str:
+        """What the reference plugins name chains and links by (plugins sheet, 2.5), in hex."""
+        return hashlib.sha512((self.network + self.container_id).encode()).hexdigest()
 
     @property
     def label(self) -> str:

@@ -11,11 +11,12 @@ from bitts.cni.documents import DocumentError
 from bitts.core import logs
 from bitts.net import namespaces
 
-from cni_daemon import chain, executor, scene
+from cni_daemon import chain, executor, inherited, scene
 from cni_daemon.chain import Stage
 from cni_daemon.executor import Executor, OperationError
 from cni_daemon.ipam.asking import Asking
 from cni_daemon.model import Draws, Observed
+from cni_daemon.names import CHAIN_TYPE
 from cni_daemon.operations import Operation
 from cni_daemon.requests import Request
 from cni_daemon.scene import Scene
@@ -34,6 +35,8 @@ def remove(request: Request, draws: Draws, acting: Executor) -> None:
             observed = Observed(settled=acting.settled)
             undo = stage.plugin.remove(stage.options, stage.call, observed)
             failed = acting.undo(undo, where)
+        if request.plugin != CHAIN_TYPE:  # which the reference plugins do not know
+            inherited.remove(stage.plugin.type, stage.call)
         if stage.ipam and not executor.is_link_left(failed):
             failed += acting.undo(_giving_back(stage, request), Scene())
         problems += failed

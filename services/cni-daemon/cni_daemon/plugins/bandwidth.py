@@ -5,7 +5,6 @@ led through a link of its own (``ifb``), since what arrives can only be slowed b
 Where the reference's numbers overflow, ours are cut to the largest possible.
 """
 
-import hashlib
 from dataclasses import dataclass, replace
 
 from bitts.cni import capabilities, versions
@@ -79,8 +78,7 @@ def _buckets(wanted: Bandwidth) -> tuple[Bucket | None, Bucket | None]:
 
 def link_name(call: Call) -> str:
     """Return the name of the link that slows what a container sends, as the reference has it."""
-    digest = hashlib.sha512((call.network + call.container_id).encode()).hexdigest()
-    return (_PREFIX + digest)[:_NAME_SIZE]
+    return (_PREFIX + call.digest)[:_NAME_SIZE]
 
 
 def looks(options: Options, call: Call) -> Look:
