@@ -103,7 +103,8 @@ def near(draw: st.DrawFn, keys: st.SearchStrategy[str] = KEYS) -> tuple[Any, dic
     key, value = known | keys, st.sampled_from([*labels.values(), "other"]) | VALUES
     equal = draw(st.dictionaries(key, value, max_size=2))
     sets = st.tuples(key, st.sampled_from(["In", "NotIn"]), st.lists(value, min_size=1, max_size=3))
-    bare = st.tuples(key, st.sampled_from(["Exists", "DoesNotExist"]), st.just([]))
+    nothing: st.SearchStrategy[list[str]] = st.just([])
+    bare = st.tuples(key, st.sampled_from(["Exists", "DoesNotExist"]), nothing)
     expressions = [
         objects.LabelSelectorRequirement(key=one, operator=operator, values=tuple(values))
         for one, operator, values in draw(st.lists(sets | bare, max_size=3))
