@@ -79,6 +79,7 @@ async def test_the_examples_run_and_nothing_is_left(
     await processes.run([str(kubectl), config, NAMESPACE, *ready], timeout=80)
     claim = ["get", "pvc", "raw", "-o", "jsonpath={.spec.volumeName}"]
     volume = await processes.run([str(kubectl), config, NAMESPACE, *claim])
+    ours = await asyncio.to_thread(namespaces, folder)
     locks = {key(one) for one in await asyncio.to_thread(bound) if volume in one.path}
     assert len(locks) == 1
     if how == "killed":
@@ -86,8 +87,20 @@ async def test_the_examples_run_and_nothing_is_left(
             kill(pid)
     assert (await bitts(folder, "down")).endswith("The stack is down and nothing runs.\n")
     assert not await asyncio.to_thread(folder.exists)
+
+    async def gone() -> bool:
+        return not ours & await asyncio.to_thread(kernelstate.namespaces)
+
+    await waiting.until(gone, "end of the namespaces", interval=0.2)
     await kernelstate.until_as(before)
     assert not locks & {key(one) for one in await asyncio.to_thread(bound)}
+
+
+def namespaces(folder: pathlib.Path) -> frozenset[str]:
+    """Return the namespaces of a stack's nodes. Blocking."""
+    nodes = json.loads((folder / "cluster" / "ready.json").read_text())["nodes"]
+    assert len(nodes) == 2
+    return kernelstate.namespaces_of([one["pid"] for one in nodes.values()])
 
 
 def bound() -> list[loopdevices.Device]:

@@ -1,13 +1,16 @@
 """Everything of the machine that a cluster could leave behind, read from the kernel and the disk.
 
 Unlike ``leaks`` this does not look for what is marked as ours: a cluster must leave the machine
-as it was, so every namespace, mount, link, rule and cgroup counts, whoever made it. Others who
-use the machine meanwhile are told apart by waiting: what is theirs goes, what leaked stays.
+as it was, so every namespace, mount, link, address, rule, setting and cgroup counts, whoever made
+it, and so does what was there before and is not, or is another. Others who use the machine
+meanwhile are told apart by waiting: what is theirs goes, what leaked stays.
 """
 
 import asyncio
 import os
 import pathlib
+import re
+import shutil
 import subprocess
 import time
 
@@ -17,6 +20,34 @@ FOLDERS = ("/run", "/run/netns", "/var/lib", "/var/log", "/etc/cni", "/opt/cni",
 """Where kubelets, container runtimes and CNI plugins like to put things."""
 OF_OTHERS = ("/tmp/b-", "/tmp/bitts-", "/tmp/pytest-")
 """Mounts of other tests that run on this machine at the same time."""
+SETTINGS = (
+    "kernel/keys/root_maxbytes",
+    "kernel/keys/root_maxkeys",
+    "kernel/panic",
+    "kernel/panic_on_oops",
+    "net/bridge/bridge-nf-call-iptables",
+    "net/ipv4/ip_forward",
+    "net/ipv6/conf/all/forwarding",
+    "net/netfilter/nf_conntrack_max",
+    "vm/overcommit_memory",
+    "vm/panic_on_oom",
+)
+"""Below /proc/sys: what kubelets, kube-proxy and CNI plugins like to set."""
+COMMANDS = (
+    ("nft", "--stateless", "list", "ruleset"),
+    *(
+        ("ip", family, *words)
+        for family in ("-4", "-6")
+        for words in (("-brief", "address"), ("route", "show", "table", "all"), ("rule",))
+    ),
+    ("iptables-legacy-save",),
+    ("ip6tables-legacy-save",),
+)
+"""What tells of the network; iptables' old kind only where it is installed."""
+PASSING = re.compile(r" expires \d+sec|\[\d+:\d+\]|^#.*")
+"""What changes by itself in these answers: times to live, counters, the time of the answer."""
+MAY_GO = ("cgroup ", "file /dev/shm/")
+"""What is only ever somebody's for a while: that it is gone is no harm."""
 
 
 def snapshot() -> frozenset[str]:
@@ -29,11 +60,21 @@ def snapshot() -> frozenset[str]:
     for folder in FOLDERS:
         if os.path.isdir(folder):
             found |= {f"file {folder}/{name}" for name in os.listdir(folder)}
-    found |= {f"sysctl ip_forward={pathlib.Path('/proc/sys/net/ipv4/ip_forward').read_text()}"}
-    for command in (("nft", "list", "tables"), ("ip", "-4", "route"), ("ip", "-4", "addr")):
-        done = subprocess.run(command, check=True, capture_output=True, timeout=20)
-        found |= {f"{command[0]} {line.strip()}" for line in done.stdout.decode().splitlines()}
+    for name in SETTINGS:
+        setting = pathlib.Path("/proc/sys", name)
+        if setting.exists():
+            found.add(f"setting {name}={setting.read_text().strip()}")
+    for command in COMMANDS:
+        if shutil.which(command[0]):
+            found |= told_by(command)
     return frozenset(found)
+
+
+def told_by(command: tuple[str, ...]) -> set[str]:
+    """Return what a command says, a line for each line that is not the same every time."""
+    done = subprocess.run(command, check=True, capture_output=True, timeout=20)
+    lines = (" ".join(PASSING.sub("", one).split()) for one in done.stdout.decode().splitlines())
+    return {f"{' '.join(command[:3])}: {line}" for line in lines if line}
 
 
 def is_of_others(cgroup: pathlib.Path) -> bool:
@@ -55,11 +96,19 @@ def is_of_others(cgroup: pathlib.Path) -> bool:
 
 
 async def until_as(before: frozenset[str], timeout: float = 20.0) -> None:
-    """Wait until nothing is there that was not before; raise AssertionError naming what is."""
+    """Wait until the machine is as it was; raise AssertionError naming each difference."""
     deadline = time.monotonic() + timeout
-    while left := await asyncio.to_thread(snapshot) - before:
-        assert time.monotonic() < deadline, f"still there: {sorted(left)}"
+    while changes := differences(before, await asyncio.to_thread(snapshot)):
+        assert time.monotonic() < deadline, f"not as before: {changes}"
         await asyncio.sleep(0.2)
+
+
+def differences(before: frozenset[str], now: frozenset[str]) -> list[str]:
+    """Return what is there that was not, and what was there that is not. Pure."""
+    gone = (one for one in before - now if not one.startswith(MAY_GO))
+    return [f"still there: {one}" for one in sorted(now - before)] + [
+        f"gone: {one}" for one in sorted(gone)
+    ]
 
 
 def namespaces() -> frozenset[str]:
