@@ -70,7 +70,7 @@ async def test_a_watch_of_forgotten_history_is_expired(
 async def test_a_watch_that_is_up_to_date_outlives_the_forgetting(
     cluster: clusters.Cluster, maps: str
 ) -> None:
-    async with streams.watch(cluster, maps) as stream:
+    async with streams.watch(cluster, maps, fieldSelector=clusters.OWN_MAPS) as stream:
         await create(cluster, maps, "a")
         await stream.take(1)
         await cluster.expire_history()
@@ -132,7 +132,7 @@ async def test_a_watch_ends_in_time_with_a_bookmark_to_resume_from(
 
 @FAULTS
 async def test_dropped_watches_break_off(cluster: clusters.Cluster, maps: str) -> None:
-    async with streams.watch(cluster, maps) as stream:
+    async with streams.watch(cluster, maps, fieldSelector=clusters.OWN_MAPS) as stream:
         await cluster.drop_watches()
         assert await stream.rest() == []
 
@@ -140,7 +140,8 @@ async def test_dropped_watches_break_off(cluster: clusters.Cluster, maps: str) -
 async def test_a_watch_can_be_shown_as_a_table(cluster: clusters.Cluster, maps: str) -> None:
     await create(cluster, maps, "a")
     accept = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-    async with streams.watch(cluster, maps, accept=accept) as stream:
+    query = {"fieldSelector": clusters.OWN_MAPS}
+    async with streams.watch(cluster, maps, accept=accept, **query) as stream:
         kind, table = await stream.next()
     assert (kind, table["kind"]) == ("ADDED", "Table")
     assert table["rows"][0]["cells"][:2] == ["a", 0]

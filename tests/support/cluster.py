@@ -100,9 +100,10 @@ class Cluster:
         self._session = await self._stack.enter_async_context(self.server.session())
         body = {"metadata": {"name": self.namespace}}
         await self.request("POST", "/api/v1/namespaces", body)
-        if self.server.kind == "kubernetes":  # which refuses pods until then
-            account = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/default"
-            await self.wait_for(account, bool, "the namespace's service account")
+        base = f"/api/v1/namespaces/{self.namespace}"
+        # A full Kubernetes refuses pods until then, and watches would see them come.
+        for given in ("serviceaccounts/default", "configmaps/kube-root-ca.crt"):
+            await self.wait_for(f"{base}/{given}", bool, f"{given} of the namespace", 30)
         return self
 
     async def __aexit__(self, *_: object) -> None:

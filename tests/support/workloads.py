@@ -27,6 +27,8 @@ STAY = "trap 'exit 0' TERM; sleep 1000 & wait"
 """Ends a script whose pod is to go on until it is deleted, and then end at once."""
 STORAGE = "/apis/storage.k8s.io/v1"
 VOLUMES = "/api/v1/persistentvolumes"
+SETTLED = "/btrfs.settled"
+"""The driver's note of what its btrfs has written: one for all volumes, and it stays."""
 PATIENCE = 40.0
 """Seconds for a kubelet that has tried in vain and doubles its pauses."""
 
@@ -344,7 +346,8 @@ def on_node(plugin: kubeletside.Plugin, volumes: Collection[str]) -> set[str]:
     folders = [root / "pods", csi / plugin.name, devices, devices / "staging", devices / "publish"]
     found |= {f"folder {path}" for folder in folders for path in entries(folder)}
     found -= {f"folder {devices}/staging", f"folder {devices}/publish"}  # they stay, empty
-    return found | {f"file {path}" for path in leaks.files(plugin.place.state)}
+    files = (path for path in leaks.files(plugin.place.state) if not str(path).endswith(SETTLED))
+    return found | {f"file {path}" for path in files}
 
 
 def entries(folder: pathlib.Path) -> list[pathlib.Path]:
