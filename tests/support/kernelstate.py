@@ -44,8 +44,9 @@ COMMANDS = (
     ("ip6tables-legacy-save",),
 )
 """What tells of the network; iptables' old kind only where it is installed."""
-PASSING = re.compile(r" expires \d+sec|\[\d+:\d+\]|^#.*")
-"""What changes by itself in these answers: times to live, counters, the time of the answer."""
+PASSING = re.compile(r" expires \d+sec|\[\d+:\d+\]|^(?:#.*|\*.*|COMMIT|:\S+ ACCEPT .*)$")
+"""What changes by itself in these answers: times to live, counters, the time of the answer, and
+the empty tables that are there as soon as a module is loaded."""
 MAY_GO = ("cgroup ", "file /dev/shm/")
 """What is only ever somebody's for a while: that it is gone is no harm."""
 
@@ -104,9 +105,18 @@ async def until_as(before: frozenset[str], timeout: float = 20.0) -> None:
 
 
 def differences(before: frozenset[str], now: frozenset[str]) -> list[str]:
-    """Return what is there that was not, and what was there that is not. Pure."""
+    """Return what is there that was not, and what was there that is not. Pure.
+
+    A setting that was not there is no difference: whoever loads a module brings it.
+    """
+    settings = {one.partition("=")[0] for one in before}
+    more = (
+        one
+        for one in now - before
+        if not one.startswith("setting ") or one.partition("=")[0] in settings
+    )
     gone = (one for one in before - now if not one.startswith(MAY_GO))
-    return [f"still there: {one}" for one in sorted(now - before)] + [
+    return [f"still there: {one}" for one in sorted(more)] + [
         f"gone: {one}" for one in sorted(gone)
     ]
 
