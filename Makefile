@@ -33,9 +33,10 @@ test-vm: $(STAMP) ## what this kernel cannot run, under Debian's kernel in an em
 	@scripts/test-vm $(ARGS)
 
 soak: $(STAMP) ## an hour: churn with kills, a million malformed requests, 1,000 configurations, garbage
-	@BITTS_CHURN=600 BITTS_FUZZ=1000000 BITTS_MATRIX=1000 BITTS_EXAMPLES=20000 $(BIN)/python -m pytest --timeout=7200 \
+	@BITTS_CHURN=600 BITTS_FUZZ=1000000 BITTS_MATRIX=1000 BITTS_EXAMPLES=20000 BITTS_MACHINE=50 \
+	  $(BIN)/python -m pytest --timeout=7200 \
 	  tests/net/test_churn.py tests/net/test_fuzz.py tests/net/test_differential.py \
-	  tests/unit/net/test_decoders.py $(ARGS)
+	  tests/unit/net/test_decoders.py tests/service/test_local_driver_machine.py $(ARGS)
 
 cluster: $(STAMP) ## build Kubernetes from source, once (minutes); `bitts up --kubernetes` starts it
 	@$(BIN)/python -m devcluster.kubernetes

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import pathlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from bitts.csi import v1
@@ -93,7 +93,7 @@ async def test_a_change_of_a_record_that_was_cut_off_is_made_or_not(
 ) -> None:
     words = ("--attach", f"--fault-socket={harness.home}/faults.sock")
     await harness.start(*words)
-    changes = {
+    changes: dict[str, Callable[[Client, str], Awaitable[None]]] = {
         "ControllerPublishVolume": attach,
         "ControllerUnpublishVolume": detach,
         "ControllerModifyVolume": modify,

@@ -1,17 +1,20 @@
 """Random calls with crashes among them, against a model that knows what must be there.
 
 A call that a crash cuts off may have been done or not; repeated after the restart it must be
-done once. Content is written straight into the state directory: what is tested here is what
-is kept, and mounts have tests of their own.
+done once. Content is written straight into the state directory; volumes are attached, staged
+and published by the driver, and what is mounted outlives it. BITTS_MACHINE is how many random
+sequences are tried, each four times as long as usual; `make soak` sets it.
 """
 
 import asyncio
 import contextlib
+import functools
+import json
+import os
 import pathlib
 import shutil
 import tempfile
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 import pytest
 from bitts.csi import v1
@@ -28,42 +31,18 @@ from hypothesis.stateful import (
 )
 from local_driver.steps import STEPS_OF
 from support import localdriver, processes, waiting
-from support.localdriver import MIB, Client, Harness
+from support.drivermodel import DOWN, IDLE, PUBLISHED, STAGED, UNCONNECTED, UP, Group, Kept, want
+from support.localdriver import MIB, Client, Harness, Use
 
 pytestmark = pytest.mark.root
 
 NAMES = st.sampled_from(["a", "b", "c"])
 BACKENDS = st.sampled_from(["directory", "image", "btrfs"])
 SIZES = st.sampled_from([2 * MIB, 4 * MIB, 8 * MIB])
-RPCS = (
-    "CreateVolume",
-    "DeleteVolume",
-    "CreateSnapshot",
-    "DeleteSnapshot",
-    "CreateVolumeGroupSnapshot",
-    "DeleteVolumeGroupSnapshot",
-    "ControllerExpandVolume",
-)
-CRASHES = st.sampled_from([(rpc, step) for rpc in RPCS for step in (*STEPS_OF[rpc], "after")])
+CRASHES = st.sampled_from([(rpc, step) for rpc in STEPS_OF for step in (*STEPS_OF[rpc], "after")])
+LIMITS = st.sampled_from(["100", "200", "max"])
+ROUNDS = int(os.environ.get("BITTS_MACHINE", "0"))
 Work = Callable[[Client], Awaitable[object]]
-
-
-@dataclass
-class Kept:
-    """What the model knows of a volume or a snapshot."""
-
-    message: v1.Volume | v1.Snapshot
-    backend: str
-    size: int
-    data: bytes
-
-
-@dataclass
-class Group:
-    """What the model knows of a group of snapshots."""
-
-    group_id: str
-    members: list[Kept]
 
 
 class Machine(RuleBasedStateMachine):
@@ -86,7 +65,10 @@ class Machine(RuleBasedStateMachine):
 
     async def started(self) -> None:
         await self.harness.start(
-            "--btrfs-size=256Mi", "--capacity=1Gi", f"--fault-socket={self.home}/faults.sock"
+            "--btrfs-size=256Mi",
+            "--capacity=1Gi",
+            "--attach",
+            f"--fault-socket={self.home}/faults.sock",
         )
 
     async def called(self, work: Work) -> object:
@@ -129,14 +111,68 @@ class Machine(RuleBasedStateMachine):
         source: v1.Volume | v1.Snapshot | None,
         data: bytes,
     ) -> None:
-        want = [localdriver.block_capability()] if backend == "image" else []
         request = localdriver.create_request(
-            name, size=size, want=want, parameters={"backend": backend}, source=source
+            name, size=size, want=[want(backend)], parameters={"backend": backend}, source=source
         )
         volume = self.call(lambda client: client.create(request))
         assert isinstance(volume, v1.Volume)
         assert volume.capacity_bytes == size
-        self.volumes[name] = Kept(volume, backend, size, data)
+        use = Use(UNCONNECTED, self.home, volume, want(backend))
+        self.volumes[name] = Kept(volume, backend, size, data, use)
+
+    def drawn(self, data: st.DataObject, names: list[str]) -> Kept:
+        return self.volumes[data.draw(st.sampled_from(sorted(names)))]
+
+    def where(self, check: Callable[[Kept], bool]) -> list[str]:
+        return [name for name, kept in self.volumes.items() if check(kept)]
+
+    @precondition(lambda self: self.where(lambda one: one.depth < PUBLISHED))
+    @rule(data=st.data(), levels=st.integers(1, 3))
+    def use(self, data: st.DataObject, levels: int) -> None:
+        """Attach, stage and publish a volume, as far as it goes."""
+        kept = self.drawn(data, self.where(lambda one: one.depth < PUBLISHED))
+        for _ in range(min(levels, PUBLISHED - kept.depth)):
+            self.call(functools.partial(UP[kept.depth], kept))
+            kept.depth += 1
+
+    @precondition(lambda self: self.where(lambda one: one.depth > IDLE))
+    @rule(data=st.data(), levels=st.integers(1, 3))
+    def leave(self, data: st.DataObject, levels: int) -> None:
+        """Unpublish, unstage and detach a volume, as far as it goes."""
+        kept = self.drawn(data, self.where(lambda one: one.depth > IDLE))
+        for _ in range(min(levels, kept.depth)):
+            self.call(functools.partial(DOWN[kept.depth], kept))
+            kept.depth -= 1
+
+    @precondition(lambda self: self.where(lambda one: one.depth > IDLE))
+    @rule(data=st.data())
+    def delete_in_use(self, data: st.DataObject) -> None:
+        volume_id = self.drawn(data, self.where(lambda one: one.depth > IDLE)).volume_id
+        with pytest.raises(RpcError) as caught:
+            self.call(lambda client: client.delete(volume_id))
+        assert caught.value.code is Code.FAILED_PRECONDITION
+
+    @precondition(lambda self: self.where(lambda one: one.depth == PUBLISHED))
+    @rule(data=st.data())
+    def grow_in_use(self, data: st.DataObject) -> None:
+        kept = self.drawn(data, self.where(lambda one: one.depth == PUBLISHED))
+        use, size = kept.use, kept.size + MIB
+        assert use is not None
+        self.call(lambda client: client.expand(kept.volume_id, size))
+        kept.size = size
+        assert self.call(lambda client: use.on(client).expand(size)) == size
+        if kept.backend == "image":
+            assert self.call(lambda client: use.on(client).total()) == size
+
+    @precondition(lambda self: self.where(lambda one: one.backend == "image"))
+    @rule(data=st.data(), limit=LIMITS)
+    def modify(self, data: st.DataObject, limit: str) -> None:
+        kept = self.drawn(data, self.where(lambda one: one.backend == "image"))
+        request = v1.ControllerModifyVolumeRequest(
+            volume_id=kept.volume_id, mutable_parameters={"readIops": limit}
+        )
+        self.call(lambda client: client.controller.controller_modify_volume(request, timeout=20))
+        kept.limits = {"readIops": limit}
 
     @precondition(lambda self: self.volumes)
     @rule(data=st.data())
@@ -149,24 +185,25 @@ class Machine(RuleBasedStateMachine):
         with place.open("r+b" if kept.backend == "image" else "wb") as file:
             file.write(kept.data)
 
-    @precondition(lambda self: self.volumes)
+    @precondition(lambda self: self.where(lambda one: one.can_be_copied))
     @rule(data=st.data(), name=NAMES)
     def snapshot(self, data: st.DataObject, name: str) -> None:
         if name in self.snapshots:
             return
-        kept = self.volumes[data.draw(st.sampled_from(sorted(self.volumes)))]
+        kept = self.drawn(data, self.where(lambda one: one.can_be_copied))
         assert isinstance(kept.message, v1.Volume)
         volume_id = kept.message.volume_id
         taken = self.call(lambda client: client.snapshot(name, volume_id))
         assert isinstance(taken, v1.Snapshot)
         self.snapshots[name] = Kept(taken, kept.backend, kept.size, kept.data)
 
-    @precondition(lambda self: self.volumes)
+    @precondition(lambda self: self.where(lambda one: one.depth < STAGED))
     @rule(data=st.data(), name=NAMES)
     def snapshot_group(self, data: st.DataObject, name: str) -> None:
         if name in self.groups:
             return
-        names = st.sets(st.sampled_from(sorted(self.volumes)), min_size=1)
+        idle = sorted(self.where(lambda one: one.depth < STAGED))
+        names = st.sets(st.sampled_from(idle), min_size=1)
         sources = {
             kept.message.volume_id: kept
             for kept in (self.volumes[one] for one in data.draw(names))
@@ -182,17 +219,20 @@ class Machine(RuleBasedStateMachine):
         ]
         self.groups[name] = Group(taken.group_snapshot_id, kept)
 
+    def sources(self) -> list[Kept]:
+        copied = [one for one in self.volumes.values() if one.can_be_copied]
+        return [*copied, *self.all_snapshots()]
+
     def all_snapshots(self) -> list[Kept]:
         members = [kept for group in self.groups.values() for kept in group.members]
         return [*self.snapshots.values(), *members]
 
-    @precondition(lambda self: self.volumes or self.all_snapshots())
+    @precondition(lambda self: self.sources())
     @rule(data=st.data(), name=NAMES)
     def copy(self, data: st.DataObject, name: str) -> None:
         if name in self.volumes:
             return
-        sources = [*self.volumes.values(), *self.all_snapshots()]
-        kept = data.draw(st.sampled_from(sources))
+        kept = data.draw(st.sampled_from(self.sources()))
         self.made(name, kept.backend, kept.size, kept.message, kept.data)
 
     @precondition(lambda self: self.volumes)
@@ -204,12 +244,11 @@ class Machine(RuleBasedStateMachine):
         self.call(lambda client: client.expand(volume_id, size))
         kept.size = size
 
-    @precondition(lambda self: self.volumes)
+    @precondition(lambda self: self.where(lambda one: one.depth == IDLE))
     @rule(data=st.data())
     def delete(self, data: st.DataObject) -> None:
-        kept = self.volumes.pop(data.draw(st.sampled_from(sorted(self.volumes))))
-        assert isinstance(kept.message, v1.Volume)
-        volume_id = kept.message.volume_id
+        idle = self.where(lambda one: one.depth == IDLE)
+        volume_id = self.volumes.pop(data.draw(st.sampled_from(sorted(idle)))).volume_id
         self.call(lambda client: client.delete(volume_id))
 
     @precondition(lambda self: self.snapshots)
@@ -255,6 +294,14 @@ class Machine(RuleBasedStateMachine):
             expected[kept.message.volume_id] = kept.size
             assert self.content(kept.backend, kept.message.volume_id) == kept.data
         assert sizes == expected
+        attached = {
+            one.volume.volume_id
+            for one in listed.entries
+            if one.volume and one.status and one.status.published_node_ids
+        }
+        assert attached == {one.volume_id for one in self.volumes.values() if one.depth > IDLE}
+        for kept in self.volumes.values():
+            self.is_used_as_the_model_says(kept)
         snapshots = self.call(lambda client: client.list_snapshots())
         assert isinstance(snapshots, list)
         kept_ids = []
@@ -263,6 +310,20 @@ class Machine(RuleBasedStateMachine):
             kept_ids.append(kept.message.snapshot_id)
             assert self.content(kept.backend, kept.message.snapshot_id) == kept.data
         assert sorted(one.snapshot_id for one in snapshots) == sorted(kept_ids)
+
+    def is_used_as_the_model_says(self, kept: Kept) -> None:
+        document = self.harness.state / "volumes" / f"{kept.volume_id}.json"
+        assert json.loads(document.read_bytes()).get("mutable", {}) == kept.limits
+        use = kept.use
+        assert use is not None
+        assert use.target.exists() is (kept.depth == PUBLISHED)
+        if kept.backend == "image":
+            assert use.target.is_block_device() is (kept.depth == PUBLISHED)
+            return
+        assert os.path.ismount(use.staging) is (kept.depth >= STAGED)
+        assert os.path.ismount(use.target) is (kept.depth == PUBLISHED)
+        if kept.depth == PUBLISHED and kept.data:
+            assert (use.target / "data").read_bytes() == kept.data
 
     def teardown(self) -> None:
         try:
@@ -281,6 +342,10 @@ class Machine(RuleBasedStateMachine):
         count += sum(1 + len(group.members) for group in self.groups.values())
         await waiting.until(lambda: len(self.harness.content()) == count, "sweep")
         async with self.harness.client() as client:
+            for kept in self.volumes.values():
+                while kept.depth > IDLE:
+                    await DOWN[kept.depth](kept, client)
+                    kept.depth -= 1
             for kept in (*self.volumes.values(), *self.snapshots.values()):
                 if isinstance(kept.message, v1.Volume):
                     await client.delete(kept.message.volume_id)
@@ -299,8 +364,8 @@ def test_whatever_comes_and_wherever_it_dies_each_thing_is_whole_or_absent() -> 
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=5,
-            stateful_step_count=20,
+            max_examples=ROUNDS or 5,
+            stateful_step_count=80 if ROUNDS else 20,
             deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
