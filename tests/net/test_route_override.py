@@ -96,6 +96,10 @@ def test_check_finds_a_route_that_came_back(
     [
         ({}, "Required prevResult missing"),
         ({"addecmproutes": [{"dst": "10.0.0.0/8", "gws": []}]}, "addecmproutes is not served"),
+        (
+            {"addroutes": [{"dst": "::/0", "gw": "10.88.0.7"}]},
+            "addroutes: ::/0 is IPv6, its gateway",
+        ),
         ({"addroutes": [{"dst": "x"}]}, "failed to load netconf: addroutes[0].dst: invalid CIDR"),
     ],
 )

@@ -116,6 +116,13 @@ def _removed(route: Route) -> Step:
 
 
 def _added(wanted: results.Route, link: int) -> Step:
+    """Return the step for a new route. Raises CniError for one that no kernel could remove."""
+    gateway, destination = wanted.gateway, wanted.destination
+    if gateway is not None and gateway.version != destination.version:
+        raise CniError(
+            Code.INVALID_CONFIG,
+            f"addroutes: {destination} is IPv{destination.version}, its gateway {gateway} is not",
+        )
     route = Route(wanted.destination.network, wanted.gateway, link)
     return Step(ReplaceRoute(Place.POD, route, is_optional=True), RemoveRoute(Place.POD, route))
 
