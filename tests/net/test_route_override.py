@@ -96,10 +96,6 @@ def test_check_finds_a_route_that_came_back(
     [
         ({}, "Required prevResult missing"),
         ({"addecmproutes": [{"dst": "10.0.0.0/8", "gws": []}]}, "addecmproutes is not served"),
-        (
-            {"addroutes": [{"dst": "::/0", "gw": "10.88.0.7"}]},
-            "addroutes: ::/0 is IPv6, its gateway",
-        ),
         ({"addroutes": [{"dst": "x"}]}, "failed to load netconf: addroutes[0].dst: invalid CIDR"),
     ],
 )
@@ -109,3 +105,15 @@ def test_mistakes_are_told(
     pod = namespaces.make("pod")
     error = daemon.call("ADD", daemon.config("route-override", **keys), pod=pod).error
     assert expected in error
+
+
+def test_a_route_by_a_gateway_of_the_other_family_is_refused(
+    daemon: cnidaemon.Daemon, namespaces: netns.Namespaces
+) -> None:
+    pod = namespaces.make("pod")
+    previous = cnichains.Chain(daemon, [cnichains.bridge(daemon)]).add(pod)
+    keys = {"addroutes": [{"dst": "::/0", "gw": "10.88.0.7"}], "prevResult": previous}
+    config = daemon.config("route-override", **keys)
+    outcome = daemon.call("ADD", config, pod=pod)
+    assert "addroutes: ::/0 is IPv6, its gateway 10.88.0.7 is not" in outcome.error
+    assert daemon.call("DEL", config, pod=pod).status == 0
