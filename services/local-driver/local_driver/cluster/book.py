@@ -8,11 +8,13 @@ outcome: at no time has a crash room to forget where a volume may have been made
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import itertools
 import pathlib
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from bitts.core import logs
@@ -33,7 +35,7 @@ _log = logs.get("nodes")
 
 
 class _Holdings:
-    """What one node holds. ``changed`` numbers what passed through here, by ID."""
+    """What one node holds. ``changed`` numbers what passed through here during a list, by ID."""
 
     def __init__(self, account: Account) -> None:
         self.volumes = {one.volume_id: one for one in account.volumes}
@@ -55,6 +57,7 @@ class Book:
         self._ended: set[str] = set()
         self._dirty: set[str] = set()
         self._changes = itertools.count(1)
+        self._listings: Counter[str] = Counter()
 
     def load(self) -> None:
         """Read what the last run left; what cannot be read counts as never heard of. Blocks."""
@@ -116,9 +119,21 @@ class Book:
                 return node
         return ""
 
-    def mark(self) -> int:
-        """Return a moment: what changes from now on is kept by told()."""
-        return next(self._changes)
+    @contextlib.contextmanager
+    def listing(self, node: str) -> Iterator[int]:
+        """While a node makes its list: yields the moment for told(), which keeps later changes.
+
+        Only for so long is it remembered which records have changed.
+        """
+        self._listings[node] += 1
+        try:
+            yield next(self._changes)
+        finally:
+            self._listings[node] -= 1
+            if not self._listings[node]:
+                del self._listings[node]
+                if node in self._nodes:
+                    self._nodes[node].changed.clear()
 
     def told(
         self,
@@ -127,7 +142,7 @@ class Book:
         volumes: Iterable[KnownVolume],
         snapshots: Iterable[KnownSnapshot],
     ) -> None:
-        """Take in a node's own list, which was begun at ``mark``."""
+        """Take in a node's own list, which listing() began at ``mark``."""
         old = self._nodes.get(node) or _Holdings(Account(node))
         new = _Holdings(Account(node, tuple(volumes), tuple(snapshots)))
         later = {record: number for record, number in old.changed.items() if number > mark}
@@ -194,7 +209,8 @@ class Book:
     def _touch(self, node: str, record_id: str) -> _Holdings | None:
         held = self._nodes.get(node)
         if held is not None:
-            held.changed[record_id] = next(self._changes)
+            if node in self._listings:
+                held.changed[record_id] = next(self._changes)
             self._dirty.add(node)
         return held
 

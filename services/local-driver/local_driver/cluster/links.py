@@ -260,9 +260,9 @@ class NodeLink:
     async def _listed(self, stubs: Stubs, timeout: float) -> None:
         """Read everything that the node holds; one list at a time, or an older would win."""
         async with self._listing:
-            mark = self._book.mark()
-            volumes = await _volumes(stubs, timeout)
-            self._book.told(self.node, mark, volumes, await _snapshots(stubs, timeout))
+            with self._book.listing(self.node) as mark:
+                volumes = await _volumes(stubs, timeout)
+                self._book.told(self.node, mark, volumes, await _snapshots(stubs, timeout))
 
 
 async def _volumes(stubs: Stubs, timeout: float) -> list[known.KnownVolume]:

@@ -52,13 +52,19 @@ async def again(folder: pathlib.Path) -> Book:
     return made
 
 
+def told(book: Book, node: str, volumes: list[KnownVolume], snapshots: list[KnownSnapshot]) -> None:
+    """Have a node tell what it holds, at once."""
+    with book.listing(node) as mark:
+        book.told(node, mark, volumes, snapshots)
+
+
 async def intents(folder: pathlib.Path) -> list[pathlib.Path]:
     return await asyncio.to_thread(lambda: list((folder / "intents").iterdir()))
 
 
 async def test_what_a_node_told_is_there_after_a_restart(book: Book, folder: pathlib.Path) -> None:
     assert not book.has_heard("a")
-    book.told("a", book.mark(), [volume("x")], [snapshot("s")])
+    told(book, "a", [volume("x")], [snapshot("s")])
     await book.save()
     found = await again(folder)
     assert found.has_heard("a")
@@ -69,13 +75,13 @@ async def test_what_a_node_told_is_there_after_a_restart(book: Book, folder: pat
 
 
 async def test_a_list_does_not_undo_what_happened_while_it_was_made(book: Book) -> None:
-    book.told("a", book.mark(), [volume("gone"), volume("old")], [snapshot("s")])
-    mark = book.mark()
-    book.learn("a", volume("new"))
-    book.forget("a", volume("gone").volume_id)
-    book.learn_snapshots("a", [snapshot("t")])
-    book.change("a", volume("old").volume_id, capacity=9, attached=("a",))
-    book.told("a", mark, [volume("gone"), volume("old")], [snapshot("s")])
+    told(book, "a", [volume("gone"), volume("old")], [snapshot("s")])
+    with book.listing("a") as mark:
+        book.learn("a", volume("new"))
+        book.forget("a", volume("gone").volume_id)
+        book.learn_snapshots("a", [snapshot("t")])
+        book.change("a", volume("old").volume_id, capacity=9, attached=("a",))
+        book.told("a", mark, [volume("gone"), volume("old")], [snapshot("s")])
     assert {one.volume_id: one.capacity for one in book.volumes("a")} == {
         volume("old").volume_id: 9,
         volume("new").volume_id: 1,
@@ -86,13 +92,33 @@ async def test_a_list_does_not_undo_what_happened_while_it_was_made(book: Book) 
         snapshot("t").snapshot_id,
     }
     # The next list, begun later, is believed again.
-    book.told("a", book.mark(), [volume("old")], [])
+    told(book, "a", [volume("old")], [])
     assert book.volumes("a") == [volume("old")]
     assert book.snapshots("a") == []
 
 
+async def test_what_changes_is_numbered_only_while_a_list_is_made(book: Book) -> None:
+    told(book, "a", [], [])
+    for number in range(1000):
+        book.learn("a", volume(str(number)))
+        book.forget("a", volume(str(number)).volume_id)
+    assert remembered(book) == 0
+    with book.listing("a"):
+        book.learn("a", volume("x"))
+        assert remembered(book) == 1
+        with book.listing("a") as mark:
+            book.told("a", mark, [], [])
+        assert book.volumes("a") == []
+        book.learn("a", volume("y"))
+    assert remembered(book) == 0
+
+
+def remembered(book: Book) -> int:
+    return len(book._nodes["a"].changed)
+
+
 async def test_a_group_goes_with_its_snapshots(book: Book) -> None:
-    book.told("a", book.mark(), [], [snapshot("1", group="g"), snapshot("2", group="g")])
+    told(book, "a", [], [snapshot("1", group="g"), snapshot("2", group="g")])
     assert book.group_holder(places.digest("g"), NODES) == "a"
     found = book.snapshot_by_name(places.digest("1"), NODES)
     assert found == ("a", snapshot("1", group="g"))
@@ -105,7 +131,7 @@ async def test_a_group_goes_with_its_snapshots(book: Book) -> None:
 async def test_an_intent_is_on_disk_at_once_and_goes_when_it_has_ended(
     book: Book, folder: pathlib.Path
 ) -> None:
-    book.told("a", book.mark(), [], [])
+    told(book, "a", [], [])
     await book.save()
     await book.intend(X, "a")
     assert (await again(folder)).holders(X, NODES) == ["a"]
@@ -118,7 +144,7 @@ async def test_an_intent_is_on_disk_at_once_and_goes_when_it_has_ended(
 async def test_an_intent_outlives_a_restart_until_the_volume_is_in_the_account(
     book: Book, folder: pathlib.Path
 ) -> None:
-    book.told("a", book.mark(), [], [])
+    told(book, "a", [], [])
     await book.save()
     await book.intend(X, "a")
     book.learn("a", volume("x"))
@@ -134,9 +160,9 @@ async def test_an_intent_outlives_a_restart_until_the_volume_is_in_the_account(
 
 async def test_a_nodes_own_list_ends_intents(book: Book, folder: pathlib.Path) -> None:
     await book.intend(X, "a")
-    book.told("a", book.mark(), [], [])  # it may still be at it
+    told(book, "a", [], [])  # it may still be at it
     assert book.holders(X, NODES) == ["a"]
-    book.told("a", book.mark(), [volume("x")], [])
+    told(book, "a", [volume("x")], [])
     await book.save()
     assert await intents(folder) == []
 
@@ -154,9 +180,9 @@ async def test_an_old_intent_of_which_nothing_came_is_dropped(folder: pathlib.Pa
 
     await asyncio.to_thread(age)
     second = await again(folder)
-    second.told("b", second.mark(), [], [])
+    told(second, "b", [], [])
     assert second.holders(X, NODES) == ["a"]
-    second.told("a", second.mark(), [], [])
+    told(second, "a", [], [])
     assert second.holders(X, NODES) == []
     await second.close()
     assert await intents(folder) == []
@@ -174,7 +200,7 @@ async def test_a_name_that_moves_on_is_bound_to_its_new_node(
 
 
 async def test_a_damaged_account_counts_as_never_heard(book: Book, folder: pathlib.Path) -> None:
-    book.told("a", book.mark(), [volume("x")], [])
+    told(book, "a", [volume("x")], [])
     await book.save()
     await asyncio.to_thread((folder / "nodes/a.json").write_text, "{")
     assert not (await again(folder)).has_heard("a")
