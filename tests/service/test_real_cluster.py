@@ -1,6 +1,7 @@
 """Kubernetes' own programs on this machine: nodes, pods, Services, and that nothing is left."""
 
 import asyncio
+import contextlib
 import json
 import os
 import pathlib
@@ -188,7 +189,7 @@ async def test_nothing_is_left(
 
 def kill(pid: int) -> None:
     """SIGKILL a process that may have ended with another one just now."""
-    if pathlib.Path(f"/proc/{pid}").exists():
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
 
 

@@ -8,6 +8,8 @@ from typing import Protocol
 
 from bitts.core.process import ExitError, Process
 
+from devcluster import files
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -69,6 +71,7 @@ def clear(options: Options) -> int:
     try:
         with sweep.owned(found):
             removed = sweep.sweep(found, keep=options.store != "memory")
+            (options.directory / files.INTROSPECTION).unlink(missing_ok=True)
     except (sweep.InUseError, cgroups.CgroupError, OSError) as error:
         sys.stderr.write(f"devcluster: {error}\n")
         return 1

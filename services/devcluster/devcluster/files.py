@@ -9,6 +9,7 @@ import pathlib
 from typing import Final
 
 READY: Final = "ready.json"
+INTROSPECTION: Final = "bitts-devcluster.sock"
 _KUBECONFIG = """apiVersion: v1
 kind: Config
 current-context: bitts

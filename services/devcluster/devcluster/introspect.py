@@ -12,12 +12,13 @@ import bitts
 from bitts.core import ledger
 from bitts.rpc import introspection
 
+from devcluster import files
+
 if TYPE_CHECKING:
     from devcluster.loops import keyed
     from devcluster.store import Store
 
 PROGRAM = "devcluster"
-SOCKET = f"bitts-{PROGRAM}.sock"
 _STOP = 0.3
 """Seconds that open questions get at the end."""
 
@@ -50,7 +51,7 @@ async def serve(
 
 
 def _socket(directory: pathlib.Path) -> str:
-    return str(directory.absolute() / SOCKET)
+    return str(directory.absolute() / files.INTROSPECTION)
 
 
 def _store(store: "Store") -> collections.abc.Iterator[introspection.Figure]:
