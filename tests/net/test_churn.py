@@ -4,9 +4,10 @@
 """
 
 import os
+import pathlib
 
 import pytest
-from support import cnichurn, cnidaemon, netns, waiting
+from support import cnichurn, cnidaemon, netns, processes, waiting
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
@@ -16,8 +17,11 @@ AT_ONCE = 64
 
 @pytest.mark.timeout(SECONDS + 240)
 def test_nothing_leaks_and_nothing_is_given_twice(
-    daemon: cnidaemon.Daemon, namespaces: netns.Namespaces
+    namespaces: netns.Namespaces, spawner: processes.Processes, short_dir: pathlib.Path
 ) -> None:
+    flag = f"--nice={cnichurn.NICENESS}"
+    daemon = cnidaemon.Daemon(spawner, namespaces.make("node"), short_dir, flag)
+    daemon.start()
     churn = cnichurn.Churn(
         daemon, namespaces, seconds=SECONDS, seed=int(os.environ.get("BITTS_SEED", "1"))
     )

@@ -16,6 +16,8 @@ from support import cnidaemon, netns
 AGAIN_LATER = 11
 SUBNET = "10.88.0.0/22"
 FIRST_PORT = 20000
+NICENESS = 10
+"""Of the daemon and its callers: so many at once would starve the tests that run beside."""
 KILL_AFTER = (60, 240)
 """Finished calls between two kills of the daemon: at least, at most."""
 
@@ -91,7 +93,7 @@ class Churn:
         while self._goes_on:
             turn += 1
             pod = self._namespaces.make("churn")
-            about = {"pod": pod, "container": f"w{number}-{turn}"}
+            about = {"pod": pod, "container": f"w{number}-{turn}", "niceness": NICENESS}
             config = configuration(self.daemon, number)
             drawn.choice(ways)(number, config, about)
             goes_first = drawn.random() < 0.2
@@ -102,7 +104,7 @@ class Churn:
             if not goes_first:
                 self._namespaces.remove(pod)
 
-    def _usual(self, number: int, config: Mapping[str, Any], about: Mapping[str, str]) -> None:
+    def _usual(self, number: int, config: Mapping[str, Any], about: Mapping[str, Any]) -> None:
         outcome = self._count("ADD", self.daemon.call("ADD", config, **about))
         if outcome.status == 0:
             self._claim(outcome.document["ips"][0]["address"], number)
@@ -112,11 +114,11 @@ class Churn:
         else:
             self._expect("ADD", outcome)
 
-    def _cut_off(self, _number: int, config: Mapping[str, Any], about: Mapping[str, str]) -> None:
+    def _cut_off(self, _number: int, config: Mapping[str, Any], about: Mapping[str, Any]) -> None:
         """The runtime dies while it waits."""
         self.daemon.begin("ADD", config, **about).kill()
 
-    def _detach(self, config: Mapping[str, Any], about: Mapping[str, str]) -> None:
+    def _detach(self, config: Mapping[str, Any], about: Mapping[str, Any]) -> None:
         outcome = self._count("DEL", self.daemon.call("DEL", config, **about))
         if outcome.status:
             self.faults.append(f"DEL of {about['container']}: {outcome.error}")

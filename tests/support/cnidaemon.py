@@ -73,6 +73,7 @@ def begin(
     args: str = "",
     path: str = "",
     environ: Mapping[str, str] | None = None,
+    niceness: int = 0,
 ) -> Running:
     """Start a plugin program as a runtime would, inside the namespace ``host`` if given."""
     variables = {
@@ -86,8 +87,9 @@ def begin(
         **(environ or {}),
     }
     inside = ["nsenter", f"--net={host}", "--"] if host else []
+    slowly = ["nice", "-n", str(niceness)] if niceness else []
     popen = subprocess.Popen(
-        [*inside, str(program)],
+        [*slowly, *inside, str(program)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
