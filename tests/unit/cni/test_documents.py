@@ -96,3 +96,20 @@ def test_rendering_and_parsing_are_inverse(document: Any) -> None:
 def test_readers_never_fail_otherwise(document: Any, reader: str) -> None:
     with contextlib.suppress(DocumentError):
         getattr(Fields({"v": document}), reader)("V")
+
+
+@pytest.mark.parametrize("value", [-1, 10, 2**62])
+def test_a_number_out_of_range_is_told_from_one_of_the_wrong_type(value: int) -> None:
+    with pytest.raises(documents.OutOfRangeError, match=rf"^a\.n: {value} is not between 0 and 9$"):
+        Fields({"n": value}, "a").integer("n", low=0, high=10)
+    for wrong in (True, 1.5, "1", 2**63):
+        with pytest.raises(DocumentError, match=r"^a\.n: cannot unmarshal") as caught:
+            Fields({"n": wrong}, "a").integer("n", low=0, high=10)
+        assert not isinstance(caught.value, documents.OutOfRangeError)
+
+
+def test_a_path_has_no_zero_byte() -> None:
+    assert Fields({"p": "/a b"}).path("P") == "/a b"
+    assert Fields({}).path("p", "x") == "x"
+    with pytest.raises(documents.OutOfRangeError, match=r"^p: .* has a zero byte in it$"):
+        Fields({"p": "/a\0b"}).path("p")

@@ -145,3 +145,26 @@ def test_an_attachment_is_named_by_what_is_configured_not_by_what_is_passed_alon
     assert key() == key(prevResult={"ips": []}) == key(runtimeConfig={"mac": "x"})
     assert key() != key(mtu=1400)
     assert key().type == key(mtu=1400).type == "bridge"
+
+
+@pytest.mark.parametrize(
+    ("command", "only_asks"),
+    [("STATUS", True), ("VERSION", True), ("ADD", False), ("DEL", False), ("GC", False)],
+)
+def test_questions_about_us_are_told_from_work(command: str, only_asks: bool) -> None:
+    data = protocol.encode(frame({"CNI_COMMAND=STATUS": "\0"}, CNI_COMMAND=command))
+    assert protocol.only_asks(data) == only_asks
+
+
+@settings(max_examples=100)
+@given(st.binary(max_size=99))
+def test_what_is_no_frame_asks_for_nothing_or_is_refused_later(data: bytes) -> None:
+    if protocol.only_asks(data):
+        assert b"CNI_COMMAND=" in data
+
+
+def test_of_two_commands_the_one_that_is_carried_out_counts() -> None:
+    body = b"bridge\0CNI_COMMAND=STATUS\0CNI_COMMAND=ADD\0\0{}"
+    data = protocol.HEADER.pack(protocol.MAGIC, len(body), bytes(16)) + body
+    assert protocol.decode(data).environment["CNI_COMMAND"] == "ADD"
+    assert not protocol.only_asks(data)
