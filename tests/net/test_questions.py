@@ -3,7 +3,6 @@
 import fcntl
 import os
 import pathlib
-from collections.abc import Iterator
 
 import pytest
 from cni_daemon import server
@@ -21,7 +20,7 @@ def program(daemon: cnidaemon.Daemon, name: str, script: str) -> str:
 
 
 @pytest.fixture
-def gate(daemon: cnidaemon.Daemon) -> Iterator[pathlib.Path]:
+def gate(daemon: cnidaemon.Daemon) -> pathlib.Path:
     """A pipe; the plugin ``slow`` waits until somebody opens it for writing."""
     path = daemon.folder / "gate"
     os.mkfifo(path)
