@@ -54,7 +54,7 @@ def is_whole(data: bytes) -> bool:
 
 def checked(status: int, text: str, about: object = "") -> Any:
     """Return an answer's document, which must be a well-formed result or error."""
-    found = json.loads(text) if text else None
+    found: Any = json.loads(text) if text else None
     if status == 1:
         assert isinstance(found["code"], int), (found, about)
         assert found["msg"], (found, about)

@@ -11,6 +11,7 @@ from typing import Any
 
 from bitts.cni.environment import Command
 from cni_daemon import protocol, requests
+from cni_daemon.names import CHAIN_TYPE
 
 VALUES = ["", "x", "../..", "a" * 300, "eth0", "/run/netns/none", "\u2028", "0", "-1", "{}", "null"]
 NUMBERS = [-1, 1.5, 65536, 2**31, 2**32, 2**32 - 1, 2**63 - 1, 2**63, 2**64, -(2**31), -(2**63)]
@@ -39,8 +40,12 @@ _IPAM: Sequence[Mapping[str, Any]] = [
     {}, {"type": "none"},
 ]  # fmt: skip
 _DNS = [{"nameservers": ["192.0.2.53"]}, {"nameservers": [1]}, {"domain": [], "search": "x"}]
-_MADE = {"mtu": _MTU, "ipam": _IPAM, "dns": _DNS, "mac": _MAC}
-_UPON = {"master": ["up0", "none", "lo", "a" * 16, "a/b"], "linkInContainer": _FLAG, **_MADE}
+_MADE: Mapping[str, Sequence[object]] = {"mtu": _MTU, "ipam": _IPAM, "dns": _DNS, "mac": _MAC}
+_UPON: Mapping[str, Sequence[object]] = {
+    "master": ["up0", "none", "lo", "a" * 16, "a/b"],
+    "linkInContainer": _FLAG,
+    **_MADE,
+}
 _PORTS = [[{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}],
           [{"HostPort": 70000, "ContainerPort": 80, "Protocol": "TCP", "HostIP": "x"}],
           [{"hostPort": 53, "containerPort": 53, "protocol": "udp", "hostIP": "127.0.0.1"}],
@@ -142,7 +147,11 @@ def _previous(pod: str) -> dict[str, Any]:
 
 def document(drawn: random.Random, kind: str, pod: str, *, wrong: float = 0.3) -> dict[str, Any]:
     """Return a configuration of one type; ``wrong`` is the share of values of a wrong kind."""
-    made = {"cniVersion": drawn.choice(["1.0.0", "1.1.0"]), "name": "fuzz", "type": kind}
+    made: dict[str, Any] = {
+        "cniVersion": drawn.choice(["1.0.0", "1.1.0"]),
+        "name": "fuzz",
+        "type": kind,
+    }
     made |= _drawn(drawn, OWN.get(kind, {}), wrong)
     if "ipam" not in made and "ipam" in OWN.get(kind, {}):
         made["ipam"] = drawn.choice(_IPAM)
@@ -154,7 +163,7 @@ def document(drawn: random.Random, kind: str, pod: str, *, wrong: float = 0.3) -
         made["prevResult"] = _previous(pod)
     if drawn.random() < wrong:
         made[drawn.choice(KEYS)] = drawn.choice(PIECES)
-    if kind == requests.CHAIN_TYPE:
+    if kind == CHAIN_TYPE:
         inner = drawn.sample([*OWN], drawn.randrange(1, 4))
         made["plugins"] = [document(drawn, each, pod, wrong=wrong) for each in inner]
     return made
@@ -199,7 +208,7 @@ def live(drawn: random.Random, pod: str, folder: str) -> dict[str, Any]:
     Addresses are kept in ``folder``. No DHCP: nobody there would answer; and no IPAM plugin that
     is missing: what it may have given cannot be given back.
     """
-    kind = drawn.choice([*OWN, requests.CHAIN_TYPE])
+    kind = drawn.choice([*OWN, CHAIN_TYPE])
     made = document(drawn, kind, pod, wrong=0.1)
     inner = made.get("plugins")
     for each in [made, *(inner if isinstance(inner, list) else [])]:
