@@ -29,6 +29,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from local_driver import mounts
 from local_driver.steps import STEPS_OF
 from support import localdriver, processes, waiting
 from support.drivermodel import DOWN, IDLE, PUBLISHED, STAGED, UNCONNECTED, UP, Group, Kept, want
@@ -320,8 +321,9 @@ class Machine(RuleBasedStateMachine):
         if kept.backend == "image":
             assert use.target.is_block_device() is (kept.depth == PUBLISHED)
             return
-        assert os.path.ismount(use.staging) is (kept.depth >= STAGED)
-        assert os.path.ismount(use.target) is (kept.depth == PUBLISHED)
+        points = {line.split()[4] for line in mounts.table().lines}
+        assert (str(use.staging) in points) is (kept.depth >= STAGED)
+        assert (str(use.target) in points) is (kept.depth == PUBLISHED)
         if kept.depth == PUBLISHED and kept.data:
             assert (use.target / "data").read_bytes() == kept.data
 
