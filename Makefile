@@ -32,7 +32,7 @@ test: $(STAMP) ## check, and every test, the service tests also on Kubernetes it
 test-vm: $(STAMP) ## what this kernel cannot run, under Debian's kernel in an emulator. ARGS chooses some
 	@scripts/test-vm $(ARGS)
 
-soak: $(STAMP) ## an hour: churn with kills, a million malformed requests, 1,000 configurations, garbage
+soak: $(STAMP) ## over an hour: churn with kills, a million malformed requests, 1,000 configurations, garbage
 	@BITTS_CHURN=600 BITTS_FUZZ=1000000 BITTS_MATRIX=1000 BITTS_EXAMPLES=20000 BITTS_MACHINE=50 \
 	  $(BIN)/python -m pytest --timeout=7200 \
 	  tests/net/test_churn.py tests/net/test_fuzz.py tests/net/test_differential.py \
