@@ -17,13 +17,13 @@ from support import building, kernelkinds
 from support.vm import booting, kernels
 from support.vm.booting import Guest
 
-TIMEOUT = float(os.environ.get("BITTS_GUEST_TIMEOUT", "600"))
+TIMEOUT = float(os.environ.get("BITTS_GUEST_TIMEOUT", "1500"))
 """Seconds for everything, booting included; it takes one to two minutes on an idle machine."""
 
 PATIENCE = "8"
 """How many times longer tests wait for something: the emulator is that much slower."""
 
-_TEST_TIMEOUT = 300
+_TEST_TIMEOUT = 600
 _ROOT = pathlib.Path(__file__).parents[3]
 _UNAVAILABLE = 69
 
