@@ -26,8 +26,9 @@ def test_an_image_holds_the_libraries_and_its_own_folder_only(service: pathlib.P
     copied = {
         line.split()[1] for line in lines if line.startswith("COPY ") and "--from" not in line
     }
-    own = {"constraints.txt", "libs", f"services/{service.name}"}
-    assert copied - {"examples"} == own
+    # `bitts` starts the other services as processes beside itself.
+    own = "services" if service.name == "console" else f"services/{service.name}"
+    assert copied - {"examples"} == {"constraints.txt", "libs", own}
     assert all((ROOT / name).exists() for name in copied)
 
 
@@ -36,7 +37,8 @@ def test_an_image_installs_the_extras_that_the_service_asks_for(service: pathlib
     project = tomllib.loads((service / "pyproject.toml").read_text())["project"]
     (needed,) = [name for name in project["dependencies"] if name.startswith("bitts[")]
     extras = needed.removeprefix("bitts")
-    assert f'"./libs{extras}" ./services/{service.name}' in (service / "Dockerfile").read_text()
+    words = " ".join((service / "Dockerfile").read_text().replace("\\\n", " ").split())
+    assert f'"./libs{extras}" ./services/{service.name}' in words
 
 
 @pytest.mark.parametrize("service", SERVICES, ids=lambda path: path.name)

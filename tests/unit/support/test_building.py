@@ -26,6 +26,7 @@ def test_is_not_chosen():
     pass
 """
 GO = """#!/bin/sh
+[ "$1" = version ] && echo "go version go1.26.6 linux/amd64" && exit
 for word; do [ "$before" = -o ] && target=$word; before=$word; done
 [ -z "$BROKEN" ] || exit 1
 echo made > "$target"
@@ -54,7 +55,7 @@ def run(folder: pathlib.Path, *words: str) -> str:
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=60, check=False
     )
-    return done.stdout
+    return done.stdout + done.stderr
 
 
 def test_only_what_chosen_tests_name_is_built_and_first(folder: pathlib.Path) -> None:
