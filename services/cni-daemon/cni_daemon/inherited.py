@@ -1,4 +1,4 @@
-"""iptables rules that the reference plugins made for an attachment (plugins sheet, 2.5 and 5).
+"""iptables rules that the reference plugins made for an attachment.
 
 They name the container's address, which somebody else may get next: then published ports and
 accepted traffic of the one that is gone would be the new one's. So they go with it. A pod's end

@@ -109,7 +109,7 @@ class Call:
 
     @property
     def digest(self) -> str:
-        """What the reference plugins name chains and links by (plugins sheet, 2.5), in hex."""
+        """What the reference plugins name chains and links by: their first hex digits."""
         return hashlib.sha512((self.network + self.container_id).encode()).hexdigest()
 
     @property

@@ -1,4 +1,4 @@
-"""Which rules of another plugin are a container's, by the names in the plugins sheet."""
+"""Which rules of another plugin are a container's, by the names that the reference gives."""
 
 import pytest
 from cni_daemon import inherited

@@ -1,4 +1,4 @@
-"""dhcp: addresses from a DHCP server on the container's network (plugins sheet, 4.3)."""
+"""dhcp: addresses from a DHCP server on the container's network (cni.dev: ipam/dhcp)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

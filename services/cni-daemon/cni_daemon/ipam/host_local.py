@@ -1,4 +1,4 @@
-"""host-local: addresses from ranges, kept in files on this node (plugins sheet, 4.1)."""
+"""host-local: addresses from ranges, kept in files on this node (cni.dev: ipam/host-local)."""
 
 import contextlib
 import functools

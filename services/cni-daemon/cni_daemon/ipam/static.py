@@ -1,4 +1,4 @@
-"""static: addresses as the configuration, CNI_ARGS or the runtime say (plugins sheet, 4.2)."""
+"""static: addresses as the configuration, CNI_ARGS or the runtime say (cni.dev: ipam/static)."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What every plugin does with an IPAM answer inside the container (pure; plugins sheet, 2.3).
+"""What every plugin does with an IPAM answer inside the container (pure).
 
 Order matters: addresses before the link is up (so that gratuitous ARP carries them), routes
 after. Unlike the reference, a route that the result names twice is added once, and mtu and

@@ -1,4 +1,4 @@
-"""bandwidth: a container sends and receives no faster than it may (plugins sheet, 5.2).
+"""bandwidth: a container sends and receives no faster than it may (cni.dev: meta/bandwidth).
 
 What the container receives is slowed where the host's end of its pair sends. What it sends is
 led through a link of its own (``ifb``), since what arrives can only be slowed by sending it.

@@ -1,4 +1,4 @@
-"""bridge: the container hangs on a bridge of the host by a veth pair (plugins sheet, 3.1).
+"""bridge: the container hangs on a bridge of the host by a veth pair (cni.dev: main/bridge).
 
 Two differences to the reference, on purpose: the bridge's MAC address is fixed when we make or
 first use it, so it never changes under neighbours; and pod addresses skip duplicate address

@@ -1,4 +1,4 @@
-"""What a device of the host had, for the container that gets it (pure; plugins sheet, 3.6).
+"""What a device of the host had, for the container that gets it (pure).
 
 Addresses, routes and rules by source, of host-device's ``useInterfaceNetwork``. What the kernel
 or a router will give the device anew is left out. Nothing is put back on the host by DEL.

@@ -1,4 +1,4 @@
-"""What CHECK compares (pure; plugins sheet, 2.4): each function raises CniError or returns."""
+"""What CHECK compares (pure; CNI spec, section 2): each function raises CniError or returns."""
 
 from collections.abc import Iterable
 

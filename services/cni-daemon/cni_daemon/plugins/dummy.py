@@ -1,4 +1,4 @@
-"""dummy: a link of the container that leads nowhere, to hold addresses (plugins sheet, 3.8)."""
+"""dummy: a link of the container that leads nowhere, to hold addresses (cni.dev: main/dummy)."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""firewall: forwarding to and from a container is allowed (plugins sheet, 5.3).
+"""firewall: forwarding to and from a container is allowed (cni.dev: meta/firewall).
 
 An address is one element of a set. A packet that may pass is marked before iptables sees it,
 and one rule in iptables' own FORWARD chain accepts marked packets: its policy, often DROP, can

@@ -1,4 +1,4 @@
-"""host-device: a device of the host itself moves into the container (plugins sheet, 3.6).
+"""host-device: a device of the host itself moves into the container (cni.dev: main/host-device).
 
 It keeps its old name in its alias, as with the reference, and DEL brings it back under that,
 switched off; also when the container's namespace is gone, where the reference fails. A device

@@ -1,4 +1,4 @@
-"""ipvlan: the container shares a link of the host and its MAC address (plugins sheet, 3.4).
+"""ipvlan: the container shares a link of the host and its MAC address (cni.dev: main/ipvlan).
 
 Without an IPAM plugin it gives the container what an earlier plugin of the list has allocated.
 Unlike the reference, a failure leaves no link behind, CHECK and DEL need no master, and the IPAM

@@ -1,4 +1,4 @@
-"""loopback: the container's ``lo`` is switched on (plugins sheet, 3.7)."""
+"""loopback: the container's ``lo`` is switched on (CNI specification, appendix)."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The MAC address that was asked for (pure; plugins sheet, 2.9): the later source wins."""
+"""The MAC address that was asked for (pure): the later source wins."""
 
 from bitts.cni import args
 from bitts.cni.config import PluginConfig

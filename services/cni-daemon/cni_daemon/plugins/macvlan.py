@@ -1,4 +1,4 @@
-"""macvlan: the container shares a link of the host, with a MAC address of its own (sheet, 3.3).
+"""macvlan: the container shares a link of the host by a MAC of its own (cni.dev: main/macvlan).
 
 Unlike the reference, a failure leaves no link behind, CHECK and DEL need no master that may be
 gone, and the IPAM plugin's resolver settings are kept where the configuration has none.

@@ -1,4 +1,4 @@
-"""portmap: ports of the host lead into the container (plugins sheet, 5.1).
+"""portmap: ports of the host lead into the container (cni.dev: meta/portmap).
 
 A published port is one entry of a map; the rules around the maps are laid once. Both of the
 configuration's backends come to this. Where the reference lets two containers have the same

@@ -1,4 +1,4 @@
-"""ptp: a routed veth pair, the host's end being the container's gateway (plugins sheet, 3.2)."""
+"""ptp: a routed veth pair, the host's end being the container's gateway (cni.dev: main/ptp)."""
 
 from dataclasses import dataclass
 

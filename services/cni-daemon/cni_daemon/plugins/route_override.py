@@ -1,4 +1,4 @@
-"""route-override: routes that an earlier plugin made are taken away or added (sheet, 6).
+"""route-override: routes of an earlier plugin are changed (openshift/route-override-cni).
 
 The reference only logs what it cannot add or remove, and so do we; where a route to the same
 destination is there already, the one asked for takes its place.

@@ -1,4 +1,4 @@
-"""sbr: what a container sends from an address leaves by that address's link (sheet, 5.5).
+"""sbr: what a container sends from an address leaves by that address's link (cni.dev: meta/sbr).
 
 Each address gets a routing table of its own, into which the link's routes are moved, and a rule
 by source. Everything is taken back on DEL; the reference's DEL fails once the namespace is gone.

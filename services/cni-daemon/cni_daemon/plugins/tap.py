@@ -1,4 +1,4 @@
-"""tap: the container gets a link whose other end is a program's (plugins sheet, 3.9).
+"""tap: the container gets a link whose other end is a program's (cni.dev: main/tap).
 
 Unlike the reference, the MAC address asked for is always given, whichever way the device is
 made, and IPv6 addresses skip duplicate address detection: there is nobody on the wire yet.

@@ -1,4 +1,4 @@
-"""tuning: settings and attributes of the container's link (plugins sheet, 5.4).
+"""tuning: settings and attributes of the container's link (cni.dev: meta/tuning).
 
 What a link was before is in the journal, as the undo of the change, so there are no backup
 files. Settings stay as they are on DEL, as with the reference.

@@ -1,4 +1,4 @@
-"""vlan: the container gets one VLAN of a link of the host (plugins sheet, 3.5).
+"""vlan: the container gets one VLAN of a link of the host (cni.dev: main/vlan).
 
 Unlike the reference, a failure leaves no link behind, and CHECK and DEL need no master that may
 be gone.

@@ -1,4 +1,4 @@
-"""VLANs of a bridge port (pure; plugins sheet, 3.1): what is configured, what it changes."""
+"""VLANs of a bridge port (pure; cni.dev: main/bridge): what is configured, what it changes."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""vrf: a link of the container is put into a routing domain of its own (plugins sheet, 5.6).
+"""vrf: a link of the container is put into a routing domain of its own (cni.dev: meta/vrf).
 
 Putting a link into a VRF switches it off and on: IPv6 addresses may go, and routes do. Both are
 given again, the routes in the VRF's table. Unlike the reference, DEL bears that the link is gone
