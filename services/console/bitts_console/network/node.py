@@ -12,7 +12,7 @@ import pathlib
 import signal
 import tempfile
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -175,7 +175,7 @@ def _names(folder: pathlib.Path) -> list[str]:
     return sorted(one.name for one in folder.iterdir()) if folder.exists() else []
 
 
-async def _until(holds: Any, what: str) -> None:
+async def _until(holds: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + START_TIMEOUT
     while not await asyncio.to_thread(holds):
         if time.monotonic() > deadline:

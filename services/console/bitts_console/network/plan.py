@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from bitts_console.network.traffic import Fetched
 from bitts_console.verify import Verdict
 
 NETWORK = "bitts-demo"
@@ -24,6 +24,20 @@ SLACK = 1.5
 
 TRY_AGAIN_LATER = 11
 """CNI's error code of the same name (specification, section 5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Who answered, with how many bytes, in how many seconds."""
+
+    server: str
+    size: int
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Bits per second."""
+        return self.size * 8 / self.seconds
 
 
 def configuration(addresses: str, runtime: Mapping[str, object]) -> dict[str, object]:

@@ -11,9 +11,10 @@ import socket
 import struct
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 
 from bitts.net import namespaces
+
+from bitts_console.network.plan import Fetched
 
 ECHO_REQUEST, ECHO_REPLY = 8, 0
 TIMEOUT = 5.0
@@ -24,20 +25,6 @@ _CHUNK = 256 * 1024
 
 class TrafficError(Exception):
     """Nothing came back; the message says from where to where."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """Who answered, with how many bytes, in how many seconds."""
-
-    server: str
-    size: int
-    seconds: float
-
-    @property
-    def rate(self) -> float:
-        """Bits per second."""
-        return self.size * 8 / self.seconds
 
 
 def make(namespace: str, kind: socket.SocketKind, protocol: int = 0) -> socket.socket:

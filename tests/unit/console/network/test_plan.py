@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from bitts_console.network import plan
-from bitts_console.network.traffic import Fetched
+from bitts_console.network.plan import Fetched
 
 
 def test_only_what_the_runtime_offers_is_declared_as_a_capability() -> None:
