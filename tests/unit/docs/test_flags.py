@@ -18,6 +18,7 @@ BIN = pathlib.Path(sys.executable).parent
         ("csi-node-driver-registrar", "registrar.md"),
         ("livenessprobe", "livenessprobe.md"),
         ("devcluster", "devcluster.md"),
+        ("cni-daemon", "cni-daemon.md"),
     ],
 )
 def test_every_flag_of_help_stands_in_the_program_s_page(program: str, page: str) -> None:
