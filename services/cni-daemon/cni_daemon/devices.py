@@ -4,9 +4,13 @@ They belong to ``operations``, which has the list of all kinds and their codec; 
 the effects.
 """
 
+import ipaddress
 from dataclasses import dataclass
 
+from bitts.net.links import End
 from bitts.net.taps import Tap
+
+IpInterface = ipaddress.IPv4Interface | ipaddress.IPv6Interface
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +67,32 @@ class RemoveIdleVrf:
 
 
 DeviceOperation = MakeTap | HandOver | HandBack | RemoveIdleVrf
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGateway:
+    """Give a VLAN of a bridge its gateway on the host, if it has none, and these addresses.
+
+    The gateway is one end of a pair, whose other end is a port of the bridge in that VLAN. It is
+    made where nothing has its name; ``dropped`` are addresses that it must not have.
+    """
+
+    bridge: int
+    vlan: int
+    gateway: End
+    port: End
+    addresses: tuple[IpInterface, ...]
+    dropped: tuple[IpInterface, ...] = ()
+    mtu: int = 0
+    preserves_default: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveIdleGateway:
+    """Remove the gateway of a VLAN if it is ours and no container's port is left in the VLAN."""
+
+    name: str
+    vlan: int
+
+
+GatewayOperation = ShareGateway | RemoveIdleGateway

@@ -156,5 +156,9 @@ def _describe_device(operation: op.Operation) -> str:
             return f"giving back {name}"
         case devices.RemoveIdleVrf(name):
             return f"removing VRF {name}"
+        case devices.ShareGateway(gateway=gateway):
+            return f"failed to set up the VLAN gateway {gateway.name}"
+        case devices.RemoveIdleGateway(name):
+            return f"removing the VLAN gateway {name}"
         case _:
             return type(operation).__name__

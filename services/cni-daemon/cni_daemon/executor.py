@@ -21,7 +21,7 @@ from bitts.net.errors import NamespaceError, NetlinkError
 from bitts.net.nftables import Element, Goto
 from bitts.net.sockets import Socket
 
-from cni_daemon import delegates, devices, encoding, handing, routing, scene, traffic
+from cni_daemon import delegates, devices, encoding, handing, routing, scene, traffic, vlangateways
 from cni_daemon import operations as op
 from cni_daemon.dhcp import giving
 from cni_daemon.dhcp.operations import ReleaseLease
@@ -39,8 +39,10 @@ DAD_TIMEOUT = 5.0
 
 _DAD_INTERVAL = 0.05
 _PLACED = {"route", "settings"}
-_AFTER_LINKS = (op.ReleaseAddresses, op.RunDelegate)
-"""What must not happen while the links are still there: somebody else may get the address."""
+_AFTER_LINKS = (op.ReleaseAddresses, op.RunDelegate, devices.RemoveIdleGateway)
+"""What must not happen while the links are still there: somebody else may get the address.
+
+Nor can a VLAN be idle as long as they are in it."""
 
 _LEAVING = (op.DeleteLink, devices.HandBack)
 """What takes away a link, and with it its addresses."""
@@ -211,6 +213,8 @@ class Executor:
                 | devices.RemoveIdleVrf()
             ):
                 handing.act(operation, where)
+            case devices.ShareGateway() | devices.RemoveIdleGateway():
+                vlangateways.act(operation)
             case _:
                 raise TypeError(f"nobody carries out {operation!r}")
 

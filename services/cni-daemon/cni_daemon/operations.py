@@ -19,7 +19,14 @@ from bitts.net.links import Change, End
 from bitts.net.nftables import Container, Element
 from bitts.net.routes import Route
 
-from cni_daemon.devices import HandBack, HandOver, MakeTap, RemoveIdleVrf
+from cni_daemon.devices import (
+    HandBack,
+    HandOver,
+    MakeTap,
+    RemoveIdleGateway,
+    RemoveIdleVrf,
+    ShareGateway,
+)
 from cni_daemon.dhcp.operations import ReleaseLease
 from cni_daemon.routing import AddRule, RemoveRule, ReplaceRoute
 from cni_daemon.traffic import (
@@ -221,7 +228,7 @@ Simple: typing.TypeAlias = (
     | ForgetFlows | AllowLoopbackSources | LayIptables
     | ShapeLink | OpenIngress | CloseIngress | RedirectIngress
     | AddRule | RemoveRule | ReplaceRoute | ReleaseLease
-    | MakeTap | HandOver | HandBack | RemoveIdleVrf
+    | MakeTap | HandOver | HandBack | RemoveIdleVrf | ShareGateway | RemoveIdleGateway
 )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from bitts.net import links
 from bitts.net.errors import NetlinkError
 
 from cni_daemon import callers, relaying, routekeeping, scene, sweeping
+from cni_daemon.devices import RemoveIdleGateway
 from cni_daemon.engine import LOOP, Engine
 from cni_daemon.executor import Executor, OperationError
 from cni_daemon.foundations import Foundations
@@ -188,7 +189,7 @@ class Upkeep:
             operation.name
             for entry in entries
             for operation in entry.undo
-            if isinstance(operation, DeleteLink)
+            if isinstance(operation, DeleteLink | RemoveIdleGateway)
         }
         channel = scene.host_route()
         for reply in channel.dump(links.every()):

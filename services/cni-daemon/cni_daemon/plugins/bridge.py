@@ -16,26 +16,24 @@ from bitts.cni.results import Dns, Interface, Ip, Result
 from bitts.net import links
 from bitts.net.links import Change, End, Link
 
+from cni_daemon.devices import RemoveIdleGateway
 from cni_daemon.model import Call, Look, Observed, Place, Plan, Step
 from cni_daemon.names import ALIAS
 from cni_daemon.operations import (
-    AddAddress,
     ChangeLink,
     DeleteLink,
     MakeBridge,
     MakeVeth,
     Once,
     Operation,
-    RemoveAddress,
     SetPort,
     SetPortVlan,
     SetSysctl,
 )
-from cni_daemon.plugins import addressing, checking, masquerade, spoofing, vlans
+from cni_daemon.plugins import addressing, checking, gateways, masquerade, spoofing, vlans
 from cni_daemon.plugins.interface import Plugin
 from cni_daemon.plugins.macs import requested_mac
 
-_FORWARDING = {4: "ipv4/ip_forward", 6: "ipv6/conf/all/forwarding"}
 _REMEMBERED = 128
 _CONTAINER = 2
 """Place of the container's interface in the result: after the bridge and the host's end."""
@@ -69,6 +67,12 @@ class Options:
     def filters_vlans(self) -> bool:
         """Whether the bridge must know VLANs."""
         return bool(self.vlan or self.trunk)
+
+    @property
+    def vlan_gateway(self) -> str:
+        """The link that has the gateway's addresses where the bridge itself has not, or empty."""
+        is_needed = self.vlan and self.is_gateway and self.ipam
+        return gateways.vlan_link(self.bridge, self.vlan) if is_needed else ""
 
 
 def parse(config: PluginConfig, call: Call) -> Options:
@@ -113,12 +117,7 @@ def _check(options: Options) -> None:
         )
     if options.leaves_container_down and options.ipam:
         raise CniError(Code.INTERNAL, "cannot use IPAM when DisableContainerInterface flag is set")
-    if options.vlan and options.is_gateway:
-        raise CniError(
-            Code.UNSUPPORTED_FIELD,
-            f"vlan={options.vlan} together with isGateway is not supported yet: "
-            "give the VLAN its gateway outside of this node",
-        )
+    _ = options.vlan_gateway  # refused by its name
 
 
 def looks(options: Options, call: Call) -> Look:
@@ -129,8 +128,9 @@ def looks(options: Options, call: Call) -> Look:
     settings: tuple[str, ...] = ()
     if options.is_gateway and call.addressing is not None:
         families = dict.fromkeys(ip.address.version for ip in call.addressing.ips)
-        settings = tuple(_FORWARDING[version] for version in families)
-    return Look(host=(options.bridge,), host_settings=settings)
+        settings = tuple(gateways.FORWARDING[version] for version in families)
+    names = (options.bridge, options.vlan_gateway) if options.vlan_gateway else (options.bridge,)
+    return Look(host=names, host_settings=settings)
 
 
 def foundation(options: Options, call: Call, observed: Observed) -> tuple[Operation, ...]:
@@ -144,7 +144,9 @@ def foundation(options: Options, call: Call, observed: Observed) -> tuple[Operat
     ips = _with_gateways(options, call)
     if options.is_gateway:
         for ip in ips:
-            found += _gateway(options, bridge, ip, observed)
+            if not options.vlan_gateway:
+                found += gateways.on_bridge(bridge, ip, observed, forces=options.force_address)
+            found += gateways.forwarding(ip.address.version, observed)
     if options.masquerades:
         found += masquerade.foundation(ips, options.masquerade_backend, observed)
     if options.checks_mac:
@@ -174,32 +176,6 @@ def _settled_bridge(options: Options, bridge: Link, observed: Observed) -> tuple
     return tuple(found)
 
 
-def _gateway(options: Options, bridge: Link, ip: Ip, observed: Observed) -> list[Operation]:
-    assert ip.gateway is not None
-    wanted = results.parse_interface(f"{ip.gateway}/{ip.address.network.prefixlen}")
-    present = [
-        each.interface
-        for each in observed.host.addresses.get(bridge.name, ())
-        if each.interface.version == wanted.version
-    ]
-    found: list[Operation] = []
-    if wanted not in present:
-        for other in present:
-            if wanted.version == 6 and not wanted.network.overlaps(other.network):
-                continue
-            if not options.force_address:
-                raise CniError(
-                    Code.INTERNAL,
-                    f'"{bridge.name}" already has an IP address different from {wanted}',
-                )
-            found.append(RemoveAddress(Place.HOST, bridge.index, other))
-        found.append(AddAddress(Place.HOST, bridge.index, wanted, skips_dad=True))
-    key = _FORWARDING[wanted.version]
-    if observed.host.settings.get(key) != "1":
-        found.append(SetSysctl(Place.HOST, key, "1"))
-    return found
-
-
 def _with_gateways(options: Options, call: Call) -> tuple[Ip, ...]:
     """Return the addresses to give, each with its gateway and its place in the result."""
     if not options.ipam:
@@ -223,11 +199,20 @@ def plan(options: Options, call: Call, observed: Observed) -> Plan:
     pod = End(call.ifname, call.draws.index(), options.mac or call.draws.mac())
     result = _result(options, call, bridge, host, pod)
     steps = [*_pair(options, call, bridge, host, pod)]
+    if options.vlan_gateway:
+        steps.insert(0, gateways.leaving(options.vlan_gateway, options.vlan))
     if options.checks_mac:
         steps += spoofing.steps(host.name, pod.mac)
     steps += _container(options, result, pod)
     if options.masquerades:
         steps += masquerade.steps(result.ips)
+    if options.vlan_gateway:
+        shared, gateway = gateways.in_vlan(
+            bridge, options.vlan, result.ips, observed, call.draws,
+            forces=options.force_address, preserves_default=options.preserve_default_vlan,
+        )  # fmt: skip
+        steps.append(shared)
+        result = replace(result, interfaces=(*result.interfaces, gateway))
     carriers = () if options.leaves_container_down else (host.index,)
     planned = {
         Place.HOST: (_planned(options, host, pod.index, bridge.index),),
@@ -307,6 +292,9 @@ def check(options: Options, call: Call, observed: Observed) -> None:
     if recorded is None or own is None:
         raise checking.fail(f"prevResult names no bridge {options.bridge} or no {call.ifname}")
     bridge = checking.link(observed.host, recorded, kind="bridge")
+    for each in previous.interfaces:
+        if each.name == options.vlan_gateway:
+            checking.link(observed.host, each)
     if bridge.is_promiscuous != options.promiscuous:
         raise checking.fail(f"Bridge {bridge.name} promiscuous mode is not as configured")
     inner = checking.link(pod, own, kind="veth")
@@ -320,9 +308,12 @@ def check(options: Options, call: Call, observed: Observed) -> None:
     checking.all_routes(pod, previous.routes)
 
 
-def remove(_options: object, call: Call, _observed: Observed) -> tuple[Operation, ...]:
-    """Remove the container's link: that is all a pair needs."""
-    return (DeleteLink(Place.POD, call.ifname),)
+def remove(options: Options | None, call: Call, _observed: Observed) -> tuple[Operation, ...]:
+    """Remove the container's link: that is all a pair needs, and its VLAN's gateway if idle."""
+    link = DeleteLink(Place.POD, call.ifname)
+    if options is None or not options.vlan_gateway:
+        return (link,)
+    return (link, RemoveIdleGateway(options.vlan_gateway, options.vlan))
 
 
 PLUGIN = Plugin(
