@@ -7,7 +7,7 @@ import pathlib
 from typing import Any
 
 import pytest
-from support import cnichains, cnidaemon, cnilinks, netns
+from support import cnichains, cnidaemon, cnilinks, cnisnapshot, netns
 
 pytestmark = [
     pytest.mark.root,
@@ -99,3 +99,120 @@ def test_vlans_and_who_reaches_whom_are_those_of_the_reference(
     assert ours["reached"] == {"a": ["b"], "c": [], "trunk": ["b"]}
     own = {"vlan": 100, "flags": ["PVID", "Egress Untagged"]}
     assert ours["vlans"]["b"] == [own]
+
+
+GATED = {"one": (100, "100"), "two": (100, "100"), "far": (200, "200"), "stranger": (100, "101")}
+"""By container: its VLAN, and the third number of the subnet that it asks for there."""
+
+
+class Gated:
+    """A node on which containers of two VLANs have gateways."""
+
+    def __init__(
+        self, plugins: pathlib.Path, host: str, namespaces: netns.Namespaces, folder: pathlib.Path
+    ) -> None:
+        self.host = host
+        self._plugins, self._folder = plugins, folder
+        self.pods = {name: namespaces.make(name) for name in GATED}
+        self.ports: dict[str, str] = {}
+
+    def config(self, name: str, **keys: Any) -> dict[str, Any]:
+        vlan, number = GATED[name]
+        ranges = [[{"subnet": f"10.{number}.0.0/24"}], [{"subnet": f"fd00:{number}::/64"}]]
+        return {
+            "cniVersion": "1.0.0", "name": f"v{number}", "type": "bridge", "bridge": "br0",
+            "vlan": vlan, "isDefaultGateway": True, "mtu": 1400, **keys,
+            "ipam": {"type": "host-local", "dataDir": str(self._folder), "ranges": ranges},
+        }  # fmt: skip
+
+    def begin(self, command: str, name: str, **keys: Any) -> cnidaemon.Running:
+        return cnidaemon.begin(
+            self._plugins / "bridge", command, self.config(name, **keys),
+            host=self.host, pod=self.pods[name], container=name,
+        )  # fmt: skip
+
+    def call(self, command: str, name: str, **keys: Any) -> cnidaemon.Outcome:
+        return self.begin(command, name, **keys)()
+
+    def reaches(self, name: str, address: str) -> bool:
+        return netns.inside(self.pods[name], lambda: cnichains.reaches(address))
+
+    def gateways(self) -> list[str]:
+        """Return the links that carry addresses of gateways."""
+        return sorted(each for each in netns.links(self.host) if each.startswith("br0."))
+
+
+def gated(node: Gated) -> dict[str, Any]:
+    """Attach one container after the other, look, and detach them."""
+    found: dict[str, Any] = {}
+    for name in ("one", "two", "far"):
+        added = node.call("ADD", name)
+        assert added.status == 0, added.stdout
+        node.ports[added.document["interfaces"][1]["name"]] = name
+        found[f"add {name}"] = cnisnapshot.outcome(added, node.pods[name])
+        found[f"check {name}"] = node.call("CHECK", name, prevResult=added.document).status
+    found["refused"] = cnisnapshot.outcome(node.call("ADD", "stranger"), node.pods["stranger"])
+    found["node"] = cnisnapshot.node(node.host)
+    for name, link in netns.links(node.host).items():
+        if name not in node.ports and link.get("link") in node.gateways():
+            node.ports[name] = f"of {link['link']}"
+    found["vlans"] = vlans(node.host, node.ports)
+    found["reached"] = {
+        (name, to): node.reaches(name, to)
+        for name in ("one", "far")
+        for to in ("10.100.0.1", "10.100.0.3", "fd00:100::1", "10.200.0.1", "10.200.0.2")
+    }
+    found["dels"] = [node.call("DEL", name).status for name in ("stranger", "one")]
+    found["after one"] = (node.gateways(), node.reaches("two", "10.100.0.1"))
+    found["dels"] += [node.call("DEL", name).status for name in ("two", "far")]
+    return found
+
+
+def test_gateways_of_vlans_are_those_of_the_reference_and_go_with_the_last_container(
+    daemon: cnidaemon.Daemon, namespaces: netns.Namespaces, tmp_path: pathlib.Path
+) -> None:
+    reference = cnilinks.reference(tmp_path / "reference", "bridge")
+    host = namespaces.make("theirs")
+    theirs = Gated(reference, host, namespaces, tmp_path / "theirs")
+    ours = Gated(daemon.plugins, daemon.host, namespaces, daemon.ipam)
+    expected, found = gated(theirs), gated(ours)
+    assert cnisnapshot.differences(found, expected) == []
+    assert all(found["reached"].values())
+    assert found["after one"] == (["br0.100", "br0.200"], True)
+    assert theirs.gateways() == ["br0.100", "br0.200"], "what the reference leaves"
+    assert ours.gateways() == []
+    assert cnidaemon.leftovers(daemon.host) == []
+
+
+def test_a_gateway_is_there_for_whoever_comes_while_others_go(
+    daemon: cnidaemon.Daemon, namespaces: netns.Namespaces
+) -> None:
+    node = Gated(daemon.plugins, daemon.host, namespaces, daemon.ipam)
+    assert node.call("ADD", "one").status == 0
+    for coming, going in [("two", "one"), ("one", "two")] * 4:
+        beside = [node.begin("ADD", coming), node.begin("DEL", going)]
+        assert [each().status for each in beside] == [0, 0]
+        assert node.reaches(coming, "10.100.0.1")
+    assert node.call("DEL", "two").status == 0
+    assert cnidaemon.leftovers(daemon.host) == []
+
+
+def test_a_gateway_that_was_just_made_does_not_outlive_a_crash(
+    daemon: cnidaemon.Daemon, namespaces: netns.Namespaces
+) -> None:
+    node = Gated(daemon.plugins, daemon.host, namespaces, daemon.ipam)
+    record = daemon.folder / "instants"
+    daemon.stop()
+    daemon.start(f"--fault=crash-at=0:{record}")
+    assert [node.call(each, "one").status for each in ("ADD", "DEL")] == [0, 0]
+    passed = record.read_text().splitlines()
+    number = next(i for i, each in enumerate(passed, 1) if "VLAN gateway br0.100" in each)
+    daemon.stop()
+    daemon.start(f"--fault=crash-at={number}")
+    cut_off = node.begin("ADD", "one")
+    daemon.await_crash()
+    cut_off.kill()
+    assert node.gateways() == ["br0.100"]
+    daemon.start()
+    assert node.gateways() == []
+    assert cnidaemon.leftovers(daemon.host) == []

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Sequence
 
 import pytest
-from bitts.net import addresses, links, nftables, routes, rules, tc, wire
+from bitts.net import addresses, bridgeports, links, nftables, routes, rules, tc, wire
 from bitts.net.errors import NetlinkError
 from bitts.net.nftables import Container, Element, Goto
 from bitts.net.routes import Route
@@ -35,6 +35,7 @@ PACKED: dict[str, Sequence[Message]] = {
         links.bridge("br0", mac="02:00:00:00:00:01", mtu=1400, filters_vlans=True),
         links.port(7, hairpin=True, isolated=True),
     ],
+    "ports": [links.port_vlan(7, 5, is_pvid=True), links.port(7, hairpin=True, isolated=True)],
     "identity": [links.delete(index=7)],
     "qdiscs": [tc.shape(7, tc.bucket(1 << 34, 1 << 20, latency=0.025)), tc.ingress(7)],
     "sets": [nftables.every(SET)],
@@ -44,7 +45,7 @@ PACKED: dict[str, Sequence[Message]] = {
 }
 ASKED = {
     "addresses": addresses.of_link(), "routes": routes.every(), "rules": rules.every(),
-    "links": links.every(), "identity": links.every(),
+    "links": links.every(), "identity": links.every(), "ports": bridgeports.every(),
 }  # fmt: skip
 """What the kernel is asked for, by anyone."""
 
@@ -53,6 +54,7 @@ DECODERS: dict[str, Callable[[Reply], object]] = {
     "routes": routes.decode,
     "rules": rules.decode,
     "links": links.decode,
+    "ports": bridgeports.decode,
     "identity": lambda reply: links.identify(reply.body),
     "qdiscs": tc.decode,
     "sets": nftables.decode_set,
