@@ -229,6 +229,13 @@ def test_ptp_needs_a_gateway() -> None:
         ptp.plan(ptp.parse(made.config, made), made, Observed(pod=View()))
 
 
+def test_ptp_says_that_no_dhcp_server_can_be_asked_and_what_to_do() -> None:
+    made = call({"type": "ptp", "ipam": {"type": "dhcp"}})
+    with pytest.raises(CniError, match=r'ipam.type "dhcp" .* use .* "host-local"') as caught:
+        ptp.parse(made.config, made)
+    assert caught.value.code == 2
+
+
 def test_loopback_tells_what_the_kernel_will_give() -> None:
     made = call({"type": "loopback"})
     seen = Observed(pod=View(settings={"ipv6/conf/lo/disable_ipv6": "0"}))

@@ -26,6 +26,7 @@ from cni_daemon.plugins import addressing, checking, masquerade
 from cni_daemon.plugins.interface import Plugin
 
 _FORWARDING = {4: "ipv4/ip_forward", 6: "ipv6/conf/all/forwarding"}
+_DHCP = "dhcp"
 _CONTAINER = 1
 """Place of the container's interface in the result: after the host's end."""
 
@@ -43,6 +44,13 @@ class Options:
 def parse(config: PluginConfig, _call: Call) -> Options:
     """Read the configuration. Raises CniError."""
     fields = config.fields
+    if config.ipam_type == _DHCP:
+        raise CniError(
+            Code.UNSUPPORTED_FIELD,
+            f'ipam.type "{_DHCP}" does not go with ptp: its link leads to this node only, where no '
+            'server is asked; use ipam.type "host-local" or "static", or the plugin bridge, '
+            "macvlan or vlan",
+        )
     return Options(
         masquerades=fields.boolean("ipMasq"),
         masquerade_backend=fields.text("ipMasqBackend"),
