@@ -58,7 +58,6 @@ def test_a_caller_may_insist_that_the_nodes_namespace_is_meant(daemon: cnidaemon
 @pytest.mark.parametrize(
     ("plugin", "keys"),
     [
-        ("bridge", {"vlan": 5, "isGateway": True}),
         ("bridge", {"hairpinMode": True, "promiscMode": True}),
         ("bridge", {"mtu": "large"}),
         ("ptp", {"mtu": "large"}),
@@ -107,7 +106,7 @@ def test_a_refused_plugin_that_made_no_link_removes_none(
 
 def test_an_intent_that_would_be_refused_is_carried_out(daemon: cnidaemon.Daemon, pod: str) -> None:
     attached_by_others(daemon, pod)
-    config = daemon.config("bridge", vlan=5, isGateway=True, ipam="host-local")
+    config = daemon.config("bridge", hairpinMode=True, promiscMode=True, ipam="host-local")
     daemon.stop()
     assert daemon.call("DEL", config, pod=pod).status == 0
     assert len(daemon.intents) == 1
