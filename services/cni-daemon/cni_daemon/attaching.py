@@ -23,7 +23,7 @@ from bitts.net.links import Link
 
 from cni_daemon import chain, observing, removing, scene
 from cni_daemon.chain import Stage
-from cni_daemon.delegates import DelegateError
+from cni_daemon.delegates import DelegateError, PluginMissingError
 from cni_daemon.dhcp import leases, leasing
 from cni_daemon.dhcp.leasing import Leasing, Rehearsal
 from cni_daemon.executor import Executor, OperationError
@@ -33,7 +33,7 @@ from cni_daemon.ipam.asking import Asking
 from cni_daemon.ipam.stores import Stores
 from cni_daemon.journal import Journal
 from cni_daemon.model import Draws, Look, Observed, Place, Step
-from cni_daemon.operations import Operation
+from cni_daemon.operations import Operation, RunDelegate
 from cni_daemon.records import Entry, Phase
 from cni_daemon.requests import Request
 from cni_daemon.scene import Scene
@@ -248,14 +248,35 @@ class Attacher:
         if not problems and self.journal.entry(draft.entry.key) is not None:
             self.journal.gone(draft.entry.key)
 
-    def detach(self, entry: Entry) -> None:
-        """Take an entry apart and forget it. Raises OperationError, and keeps it, on a problem."""
-        if entry.phase is not Phase.LEAVING:
-            self.journal.leave(entry.key)
-        problems = self._take_apart(entry)
+    def detach(self, entry: Entry, path: str = "") -> None:
+        """Take an entry apart and forget it. Raises OperationError, and keeps it, on a problem.
+
+        Programs are looked for in the folders of ``path`` too.
+        """
+        problems = self._left_by(entry, path)
         if problems:
             raise problems[0]
         self.journal.gone(entry.key)
+
+    def give_up(self, entry: Entry, path: str) -> list[OperationError]:
+        """Take an entry apart for good: return what a program that is gone would have released.
+
+        Raises OperationError, and keeps the entry, on any other problem.
+        """
+        problems = self._left_by(entry, path)
+        lost = [each for each in problems if isinstance(each.cause, PluginMissingError)]
+        for each in problems:
+            if each not in lost:
+                raise each
+        self.journal.gone(entry.key)
+        return lost
+
+    def _left_by(self, entry: Entry, path: str) -> list[OperationError]:
+        if entry.phase is not Phase.LEAVING:
+            self.journal.leave(entry.key)
+        if path and any(isinstance(each, RunDelegate) for each in entry.undo):
+            entry = replace(entry, undo=asking.searched_for(entry.undo, path))
+        return self._take_apart(entry)
 
     def _take_apart(self, entry: Entry) -> list[OperationError]:
         """Carry out all undo operations of an entry; nothing is written to the journal."""

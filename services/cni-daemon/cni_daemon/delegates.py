@@ -33,6 +33,10 @@ class DelegateError(Exception):
         self.error = error
 
 
+class PluginMissingError(DelegateError):
+    """There is no such program: it never ran."""
+
+
 def find(kind: str, path: Sequence[str]) -> str:
     """Return the first file of that name in the given folders. Raises DelegateError."""
     try:
@@ -40,13 +44,13 @@ def find(kind: str, path: Sequence[str]) -> str:
     except CniError as error:
         raise DelegateError(error) from None
     if not path:
-        raise DelegateError(CniError(Code.INTERNAL, "no paths provided"))
+        raise PluginMissingError(CniError(Code.INTERNAL, "no paths provided"))
     for folder in path:
         candidate = os.path.join(folder, kind)
         if os.path.isabs(folder) and os.path.isfile(candidate):
             return candidate
     shown = " ".join(path)
-    raise DelegateError(
+    raise PluginMissingError(
         CniError(Code.INTERNAL, f'failed to find plugin "{kind}" in path [{shown}]')
     )
 

@@ -18,10 +18,12 @@ from collections.abc import (
 
 from bitts.cni import attachments
 from bitts.cni.errors import CniError, Code
+from bitts.core import logs
 from bitts.core.ledger import Ledger
 
 from cni_daemon import callers, chain
 from cni_daemon.attaching import Attacher
+from cni_daemon.delegates import PluginMissingError
 from cni_daemon.executor import OperationError
 from cni_daemon.locks import Gate, KeyedLocks
 from cni_daemon.records import Entry, Phase
@@ -60,7 +62,7 @@ class Engine:
                 if entry is None:
                     self.attacher.remove_unknown(request)
                 else:
-                    self.attacher.detach(entry)
+                    self.attacher.detach(entry, request.environment.get("CNI_PATH", ""))
 
     def check(self, request: Request) -> None:
         """Compare with what stands."""
@@ -75,7 +77,8 @@ class Engine:
     def collect(self, request: Request) -> int:
         """Detach everything of a network (and plugin) that is not said to be valid.
 
-        Returns how many attachments that was.
+        Returns how many attachments that was. Addresses that only a program could give back
+        which is not there any more are told as an error, once.
         """
         valid = attachments.valid(request.config.fields)
         if valid is None:
@@ -84,17 +87,22 @@ class Engine:
         with self._gate(request).alone():
             problems: list[Exception] = []
             standing: set[attachments.Attachment] = set()
+            path = request.environment.get("CNI_PATH", "")
             for entry in self._stale(request, valid):
                 try:
-                    self.attacher.detach(entry)
+                    lost = self.attacher.give_up(entry, path)
                     count += 1
+                    problems += [_unreleased(entry, each) for each in lost]
                 except OperationError as error:
                     problems.append(error)
                     standing.add(_named(entry))
             others = callers.attachments(self.attacher.journal.entries(), request.config.name)
             for asking in self.attacher.asking(request):
                 if asking.is_ours or not standing:  # a program cannot be told what still stands
-                    asking.collect(self.attacher.stores, valid | others | standing)
+                    try:
+                        asking.collect(self.attacher.stores, valid | others | standing)
+                    except PluginMissingError as error:
+                        problems.append(error)
         if problems:
             raise problems[0]
         return count
@@ -172,6 +180,18 @@ async def _entered(holding: contextlib.AbstractContextManager[None]) -> AsyncIte
         yield
     finally:
         holding.__exit__(None, None, None)
+
+
+def _unreleased(entry: Entry, problem: OperationError) -> CniError:
+    """Tell what stays behind with an IPAM plugin that is gone, and what to do about it."""
+    key = entry.key
+    logs.get("engine").error("Addresses are not given back", attachment=str(key), err=problem)
+    return CniError(
+        Code.INTERNAL,
+        f"addresses of container {key.container_id}, {key.ifname} are not given back: {problem}",
+        "everything else of it is gone, and this is not tried again: put the plugin back and "
+        "repeat GC, or free them where it keeps them",
+    )
 
 
 def _named(entry: Entry) -> attachments.Attachment:

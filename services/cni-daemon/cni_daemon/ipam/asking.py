@@ -1,7 +1,7 @@
 """Ask an IPAM plugin, ours or a program, and know beforehand what takes its answer back."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from bitts.cni import documents, results, versions
 from bitts.cni.attachments import Attachment
@@ -19,6 +19,7 @@ from cni_daemon.model import Call
 from cni_daemon.operations import Operation, RunDelegate
 
 _INTERNAL_VERSION = "1.1.0"
+_PATH = "CNI_PATH"
 _STATUS_TIMEOUT = 5.0
 """Seconds for a program to say whether it is ready: the threads that ask are few."""
 
@@ -89,6 +90,22 @@ class Asking:
         if self.call.previous is not None:
             document["prevResult"] = results.encode(self.call.previous)
         return documents.render(document, compact=True)
+
+
+def searched_for(undo: Iterable[Operation], path: str) -> tuple[Operation, ...]:
+    """Let programs be looked for in the folders of a later call first: they may have moved."""
+    return tuple(
+        replace(each, environment=tuple(_prepended(each.environment, path)))
+        if isinstance(each, RunDelegate)
+        else each
+        for each in undo
+    )
+
+
+def _prepended(environment: Iterable[tuple[str, str]], path: str) -> Iterator[tuple[str, str]]:
+    for name, value in environment:
+        folders = [*path.split(":"), *value.split(":")] if name == _PATH else [value]
+        yield name, ":".join(dict.fromkeys(folders))
 
 
 def as_programs_see_it(result: Result, version: str) -> Result:
