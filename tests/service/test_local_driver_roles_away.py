@@ -168,7 +168,7 @@ async def require_told(pair: Fleet) -> None:
         str(pair.home / "controller/bitts-local-driver.sock")
     ) as asked:
         figures = {one.name: one.value for one in (await asked.process()).figures}
-        assert figures == {"listed": 2, "here": 1, "volumes": 2}
+        assert figures == {"listed": 2, "here": 1, "volumes": 2, "unsettled": 0}
         (entry,) = (await asked.object("node-1")).objects
         assert (entry.loop, entry.decision) == ("nodes", "away")
 

@@ -17,6 +17,7 @@ from local_driver import (
     health,
     iolimits,
     listing,
+    making,
     messages,
     mounting,
     placement,
@@ -180,8 +181,11 @@ class Controller(v1.ControllerBase):
     async def controller_get_volume(
         self, request: v1.ControllerGetVolumeRequest
     ) -> v1.ControllerGetVolumeResponse:
-        """Return one volume."""
+        """Return one volume. One that is just being made is neither there nor not."""
         volume_id = requests.require(request.volume_id, "volume_id")
+        is_there = self._storage.catalog.get(volume_id) is not None
+        if not is_there and self._operations.at_work(volume_id) == making.OPERATION:
+            raise RpcError(Code.ABORTED, f"volume_id: {volume_id} is just being made: try again")
         volume = self._storage.catalog.require(volume_id)
         (condition,) = await asyncio.to_thread(self._conditions, [volume])
         return v1.ControllerGetVolumeResponse(

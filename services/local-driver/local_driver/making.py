@@ -1,6 +1,7 @@
 """CreateVolume carried out: found, or made from nothing, of a snapshot, of another volume."""
 
 import dataclasses
+import errno
 import functools
 import time
 from collections.abc import Mapping
@@ -16,6 +17,9 @@ from local_driver.origins import Origin
 from local_driver.shelf import Shelf
 from local_driver.storage import Storage
 from local_driver.volumes import Content, Source, Volume, Wish
+
+OPERATION = "CreateVolume"
+"""What a volume's making is called while it goes on."""
 
 
 class Maker:
@@ -37,7 +41,7 @@ class Maker:
         volume_id = volumes.volume_id(self._options.node_id, requests.require(request.name, "name"))
         wish = self._wish(volume_id, request)
         work = functools.partial(self._create, volume_id, wish)
-        return await self._operations.run(volume_id, "CreateVolume", work)
+        return await self._operations.run(volume_id, OPERATION, work)
 
     def _wish(self, volume_id: str, request: v1.CreateVolumeRequest) -> Wish:
         """Read the request; what it leaves open is as in its origin, or as in the volume made."""
@@ -111,7 +115,15 @@ class Maker:
                 source=wish.source_id,
                 mutable=wish.mutable,
             )
-            await self._storage.create(volume, origin)
+            try:
+                await self._storage.create(volume, origin)
+            except OSError as error:
+                if error.errno == errno.EROFS:  # upon which another node may be tried
+                    raise RpcError(
+                        Code.RESOURCE_EXHAUSTED,
+                        f"required_bytes: nothing can be made here: {error}",
+                    ) from error
+                raise
         return volume
 
     def _require_match(self, existing: Volume, wish: Wish, filesystem: str) -> None:

@@ -65,6 +65,11 @@ class Operations:
             task.add_done_callback(self._log_forsaken)
             raise
 
+    def at_work(self, volume_id: str) -> str:
+        """Return the name of what is being done to a volume; empty for nothing."""
+        turn = self._turns.get(volume_id)
+        return turn.name if turn is not None else ""
+
     async def finish(self, timeout: float) -> None:
         """Wait for all work in progress, at most ``timeout`` seconds."""
         if self._tasks:

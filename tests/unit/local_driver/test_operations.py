@@ -49,6 +49,7 @@ async def test_whoever_waits_too_long_is_told_what_goes_on() -> None:
         await running.run(VOLUME, "DeleteVolume", gate.wait)
     assert caught.value.code is Code.ABORTED
     assert "NodeStageVolume" in caught.value.message
+    assert (running.at_work(VOLUME), running.at_work("other")) == ("NodeStageVolume", "")
     gate.set()
     await first
     assert await running.run(VOLUME, "DeleteVolume", gate.wait)

@@ -95,6 +95,7 @@ def _sources(fleet: Fleet, book: Book, record: ledger.Ledger) -> introspection.S
             ("listed", len(fleet.nodes)),
             ("here", here),
             ("volumes", volumes),
+            ("unsettled", float(len(book.intents))),
         ):
             yield introspection.Figure(area="nodes", name=name, value=float(value))
 

@@ -3,8 +3,8 @@
 It is asked about nodes that cannot be asked themselves. What a node says replaces what is
 known of it; a change that passes through the controller meanwhile is kept. An account that is
 a moment old on disk does no harm, so accounts are written a little later, many changes at once.
-An intent is on disk before its CreateVolume is sent, and goes after the account that holds the
-outcome: at no time has a crash room to forget where a volume may have been made.
+An intent goes after the account that holds the outcome of its CreateVolume is on disk: at no time
+has a crash room to forget where a volume may have been made.
 """
 
 import asyncio
@@ -12,7 +12,6 @@ import contextlib
 import dataclasses
 import itertools
 import pathlib
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
@@ -21,15 +20,13 @@ from bitts.core import logs
 
 from local_driver import metadata, places, snapshots
 from local_driver.cluster import known
-from local_driver.cluster.known import Account, Intent, KnownSnapshot, KnownVolume
+from local_driver.cluster.intents import Intents
+from local_driver.cluster.known import Account, KnownSnapshot, KnownVolume
 
 T = TypeVar("T")
 
 SAVING_INTERVAL = 0.5
 """Seconds between two rounds of writing what has changed."""
-
-FORGOTTEN = 24 * 3600.0
-"""Seconds after which an intent that came to nothing, by its node's own list, is dropped."""
 
 _log = logs.get("nodes")
 
@@ -49,22 +46,19 @@ class _Holdings:
 class Book:
     """Accounts of all nodes that were ever heard of, and intents that are open."""
 
-    def __init__(self, state: pathlib.Path) -> None:
+    def __init__(self, state: pathlib.Path, intents: Intents | None = None) -> None:
         self._accounts = metadata.Store(state / "nodes", known.ACCOUNTS)
-        self._intents = metadata.Store(state / "intents", known.INTENTS)
+        self.intents = intents if intents is not None else Intents(state / "intents")
         self._nodes: dict[str, _Holdings] = {}
-        self._open: dict[str, Intent] = {}
-        self._ended: set[str] = set()
         self._dirty: set[str] = set()
         self._changes = itertools.count(1)
         self._listings: Counter[str] = Counter()
 
     def load(self) -> None:
         """Read what the last run left; what cannot be read counts as never heard of. Blocks."""
-        accounts, intents = self._accounts.load(), self._intents.load()
+        accounts, damaged_intents = self._accounts.load(), self.intents.load()
         self._nodes = {one.node: _Holdings(one) for one in accounts.records}
-        self._open = {one.digest: one for one in intents.records}
-        for name, problem in {**accounts.damaged, **intents.damaged}.items():
+        for name, problem in {**accounts.damaged, **damaged_intents}.items():
             _log.error("A record cannot be read, its node has to be heard", id=name, err=problem)
 
     def has_heard(self, node: str) -> bool:
@@ -92,12 +86,11 @@ class Book:
 
     def holders(self, digest: str, nodes: Iterable[str]) -> list[str]:
         """Return those of ``nodes`` that have, or were sent, a volume by the name's digest."""
-        intent = None if digest in self._ended else self._open.get(digest)
+        intended = self.intents.node(digest)
         return [
             node
             for node in nodes
-            if (intent is not None and intent.node == node)
-            or self.volume(node, f"{places.of_node(node)}-{digest}") is not None
+            if node == intended or self.volume(node, f"{places.of_node(node)}-{digest}") is not None
         ]
 
     def snapshot_by_name(
@@ -153,16 +146,7 @@ class Book:
         if node not in self._nodes or new.account(node) != old.account(node):
             self._dirty.add(node)
         self._nodes[node] = new
-        self._settle_by(node, new)
-
-    def _settle_by(self, node: str, held: _Holdings) -> None:
-        """End intents that a list has answered."""
-        place = places.of_node(node)
-        for intent in list(self._open.values()):
-            if intent.node == node:
-                is_there = f"{place}-{intent.digest}" in held.volumes
-                if is_there or time.time() - intent.since > FORGOTTEN:
-                    self.settle(intent.digest)
+        self.intents.settle_listed(node, new.volumes)
 
     def learn(self, node: str, volume: KnownVolume) -> None:
         """Note a volume that was made or changed through here."""
@@ -214,20 +198,6 @@ class Book:
             self._dirty.add(node)
         return held
 
-    async def intend(self, digest: str, node: str) -> None:
-        """Record that a CreateVolume is about to be sent; raises OSError, RpcError."""
-        before = self._open.get(digest)
-        self._ended.discard(digest)
-        if before is None or before.node != node:
-            intent = Intent(digest, node, time.time())
-            await self._intents.create(intent, metadata.nothing, ())
-            self._open[digest] = intent
-
-    def settle(self, digest: str) -> None:
-        """Note that a CreateVolume has ended: its volume is in the account, or is not there."""
-        if digest in self._open:
-            self._ended.add(digest)
-
     async def keep_saved(self) -> None:
         """Write what has changed, until cancelled."""
         while True:
@@ -239,7 +209,7 @@ class Book:
 
     async def save(self) -> None:
         """Write what has changed; raises OSError, and it is tried again by the next call."""
-        ended = frozenset(self._ended)
+        ended = self.intents.ended()
         for node in sorted(self._dirty):
             self._dirty.discard(node)
             try:
@@ -247,10 +217,7 @@ class Book:
             except BaseException:
                 self._dirty.add(node)
                 raise
-        for digest in ended & self._ended:
-            self._ended.discard(digest)
-            self._open.pop(digest, None)
-            await self._intents.remove(digest, metadata.nothing)
+        await self.intents.drop(ended)
 
     async def close(self) -> None:
         """Write everything and end."""
@@ -258,7 +225,7 @@ class Book:
             await self.save()
         finally:
             await self._accounts.close()
-            await self._intents.close()
+            await self.intents.close()
 
 
 def _keep(old: dict[str, T], new: dict[str, T], record: str) -> None:

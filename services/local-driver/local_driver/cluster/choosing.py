@@ -20,6 +20,9 @@ NOT_MADE = frozenset(
 )
 """Codes with which a node says that it has not made a volume, and is not about to."""
 
+UNDER_WAY = frozenset({Code.ABORTED, Code.CANCELLED, Code.DEADLINE_EXCEEDED, Code.UNAVAILABLE})
+"""Codes after which a node may still be at work on a volume, or about to begin."""
+
 ELSEWHERE = frozenset({Code.RESOURCE_EXHAUSTED, Code.INVALID_ARGUMENT})
 """Codes after which another node may do: no room there, or no such backend."""
 

@@ -7,6 +7,7 @@ says that nothing was made. Where nothing is on disk (the state was lost, anothe
 was at work) every node that may be chosen is asked whether it has the volume.
 """
 
+import contextlib
 import functools
 from collections.abc import Sequence
 
@@ -44,7 +45,7 @@ class Creator:
             try:
                 return await self._at(node, digest, request)
             except RpcError as error:
-                if error.code not in choosing.NOT_MADE or await self._is_at(node, digest):
+                if error.code not in choosing.NOT_MADE or await self._fleet.link(node).has(digest):
                     raise
         source = requests.source(request.volume_content_source)
         if source is not None and places.of_id(source.content_id):
@@ -88,27 +89,13 @@ class Creator:
     async def _find(self, digest: str, nodes: Sequence[str]) -> str:
         """Return the node that has the volume; raises RpcError unless all can say."""
         links = [self._fleet.link(node) for node in nodes]
-        answers = await self._fleet.each(links, functools.partial(self._has, digest))
+        answers = await self._fleet.each(links, lambda link: link.has(digest))
         found = ""
         for node, answer in answers.items():
             if isinstance(answer, RpcError):
                 raise answer
             found = node if answer else found
         return found
-
-    async def _is_at(self, node: str, digest: str) -> bool:
-        return await self._has(digest, self._fleet.link(node))
-
-    async def _has(self, digest: str, link: NodeLink) -> bool:
-        volume_id = f"{places.of_node(link.node)}-{digest}"
-        request = v1.ControllerGetVolumeRequest(volume_id=volume_id)
-        try:
-            await link.call(lambda stubs: stubs.controller.controller_get_volume, request)
-        except RpcError as error:
-            if error.code is Code.NOT_FOUND:
-                return False
-            raise
-        return True
 
     async def _at_first(
         self, tiers: Sequence[Sequence[str]], digest: str, request: v1.CreateVolumeRequest
@@ -153,13 +140,21 @@ class Creator:
         """Have one node make it; raises RpcError, and then the intent tells whether it may."""
         link = self._fleet.link(node)
         await link.reached()  # an intent for a node that is away would bind the volume to it
-        await self._book.intend(digest, node)
-        try:
-            reply = await link.call(lambda stubs: stubs.controller.create_volume, request)
-        except RpcError as error:
-            if error.code in choosing.NOT_MADE:
-                self._book.settle(digest)
-            raise
-        self._book.learn(node, known.volume_of(reply.volume))
-        self._book.settle(digest)
-        return reply
+        async with self._book.intents.sending(digest, node):
+            try:
+                reply = await link.call(lambda stubs: stubs.controller.create_volume, request)
+            except RpcError as error:
+                if error.code in choosing.NOT_MADE or await self._denies(link, digest, error):
+                    self._book.intents.settle(digest)
+                raise
+            self._book.learn(node, known.volume_of(reply.volume))
+            self._book.intents.settle(digest)
+            return reply
+
+    async def _denies(self, link: NodeLink, digest: str, error: RpcError) -> bool:
+        """Whether a node whose answer says too little says that it has not made the volume."""
+        if error.code in choosing.UNDER_WAY:
+            return False
+        with contextlib.suppress(RpcError):
+            return not await link.has(digest)
+        return False

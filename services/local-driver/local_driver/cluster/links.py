@@ -18,7 +18,7 @@ from bitts.csi import v1
 from bitts.rpc import channel, endpoints, server
 from bitts.rpc.codes import Code, RpcError
 
-from local_driver import announced
+from local_driver import announced, places
 from local_driver.cluster import known
 from local_driver.cluster.book import Book
 
@@ -161,6 +161,37 @@ class NodeLink:
         """Have the node list what it holds; raises RpcError, AwayError."""
         await self._through(lambda stubs: self._listed(stubs, min(LIST_TIMEOUT, _time_left())))
 
+    async def has(self, digest: str) -> bool:
+        """Whether the node has a volume, by its name's digest; raises RpcError, AwayError.
+
+        ABORTED while it is just being made.
+        """
+        return await self._through(lambda stubs: self._holds(stubs, digest, _time_left()))
+
+    async def _holds(self, stubs: Stubs, digest: str, timeout: float) -> bool:
+        request = v1.ControllerGetVolumeRequest(volume_id=f"{places.of_node(self.node)}-{digest}")
+        try:
+            await stubs.controller.controller_get_volume(request, timeout=timeout)
+        except RpcError as error:
+            if error.code is not Code.NOT_FOUND:
+                raise
+            return False
+        return True
+
+    async def settle(self) -> None:
+        """Ask what became of each CreateVolume whose outcome nobody heard; raises RpcError.
+
+        A volume that is there is left to the next list, which takes it into the account.
+        """
+        stubs = await self.reached()
+        for intent in self._book.intents.doubtful(self.node):
+            try:
+                if not await self._holds(stubs, intent.digest, CONTACT_TIMEOUT):
+                    self._book.intents.settle_denied(intent)
+            except RpcError as error:
+                if error.code is not Code.ABORTED:  # it is still at it
+                    raise
+
     async def keep(self) -> None:
         """Keep in touch with the node, until cancelled."""
         failures = 0
@@ -246,6 +277,7 @@ class NodeLink:
             await self._look(self._stubs)
             if time.monotonic() >= next_list:
                 await self._listed(self._stubs, LIST_TIMEOUT)
+                await self.settle()
                 next_list = time.monotonic() + LIST_INTERVAL
 
     async def _look(self, stubs: Stubs) -> None:

@@ -1,13 +1,11 @@
 """What is known of nodes: lists and changes that cross each other, restarts, intents."""
 
 import asyncio
-import json
 import pathlib
 from collections.abc import AsyncIterator
 
 import pytest
 from local_driver import places, snapshots, volumes
-from local_driver.cluster import book as books
 from local_driver.cluster.book import Book
 from local_driver.cluster.known import KnownSnapshot, KnownVolume
 
@@ -128,27 +126,14 @@ async def test_a_group_goes_with_its_snapshots(book: Book) -> None:
     assert book.snapshot_by_name(places.digest("1"), NODES) is None
 
 
-async def test_an_intent_is_on_disk_at_once_and_goes_when_it_has_ended(
-    book: Book, folder: pathlib.Path
-) -> None:
-    told(book, "a", [], [])
-    await book.save()
-    await book.intend(X, "a")
-    assert (await again(folder)).holders(X, NODES) == ["a"]
-    book.settle(X)
-    assert book.holders(X, NODES) == []
-    await book.save()
-    assert (await again(folder)).holders(X, NODES) == []
-
-
 async def test_an_intent_outlives_a_restart_until_the_volume_is_in_the_account(
     book: Book, folder: pathlib.Path
 ) -> None:
     told(book, "a", [], [])
     await book.save()
-    await book.intend(X, "a")
-    book.learn("a", volume("x"))
-    book.settle(X)
+    async with book.intents.sending(X, "a"):
+        book.learn("a", volume("x"))
+        book.intents.settle(X)
     found = await again(folder)  # killed before anything else was written
     assert found.volumes("a") == []
     assert found.holders(X, NODES) == ["a"]
@@ -158,45 +143,31 @@ async def test_an_intent_outlives_a_restart_until_the_volume_is_in_the_account(
     assert await intents(folder) == []
 
 
+async def test_an_outcome_that_came_while_accounts_were_written_is_kept_until_it_is_in_one(
+    book: Book, folder: pathlib.Path
+) -> None:
+    told(book, "a", [], [])
+    async with book.intents.sending(X, "a"):
+        book.intents.settle(X)  # refused
+    saving = asyncio.create_task(book.save())
+    await asyncio.sleep(0)  # it has begun: the account will hold nothing of what comes now
+    async with book.intents.sending(X, "a"):
+        book.learn("a", volume("x"))
+        book.intents.settle(X)
+    await saving
+    assert (await again(folder)).holders(X, NODES) == ["a"]
+
+
 async def test_a_nodes_own_list_ends_intents(book: Book, folder: pathlib.Path) -> None:
-    await book.intend(X, "a")
+    async with book.intents.sending(X, "a"):
+        pass
     told(book, "a", [], [])  # it may still be at it
     assert book.holders(X, NODES) == ["a"]
+    told(book, "b", [volume("x", "b")], [])
+    assert book.holders(X, NODES) == ["a", "b"]
     told(book, "a", [volume("x")], [])
     await book.save()
     assert await intents(folder) == []
-
-
-async def test_an_old_intent_of_which_nothing_came_is_dropped(folder: pathlib.Path) -> None:
-    first = Book(folder)
-    await first.intend(X, "a")
-    await first.close()
-    path = folder / "intents" / f"{X}.json"
-
-    def age() -> None:
-        fields = json.loads(path.read_text())
-        fields["since"] -= books.FORGOTTEN + 1
-        path.write_text(json.dumps(fields))
-
-    await asyncio.to_thread(age)
-    second = await again(folder)
-    told(second, "b", [], [])
-    assert second.holders(X, NODES) == ["a"]
-    told(second, "a", [], [])
-    assert second.holders(X, NODES) == []
-    await second.close()
-    assert await intents(folder) == []
-
-
-async def test_a_name_that_moves_on_is_bound_to_its_new_node(
-    book: Book, folder: pathlib.Path
-) -> None:
-    await book.intend(X, "a")
-    book.settle(X)
-    await book.intend(X, "b")
-    await book.save()
-    assert book.holders(X, NODES) == ["b"]
-    assert (await again(folder)).holders(X, NODES) == ["b"]
 
 
 async def test_a_damaged_account_counts_as_never_heard(book: Book, folder: pathlib.Path) -> None:
