@@ -108,6 +108,32 @@ async def test_what_a_pod_flushed_takes_its_volume_to_the_disk(
         await gone(client, use)
 
 
+@pytest.mark.parametrize("is_killed", [False, True], ids=["going on", "killed between"])
+async def test_a_name_that_is_used_again_never_has_the_content_from_before(
+    start: Callable[[str], Harness], *, is_killed: bool
+) -> None:
+    before, after = start("a"), start("b")
+    process = await before.start(*FLAGS)
+    async with before.client() as client:
+        old = await published(before, client, await client.create(create_request("v")))
+        (old.target / "data").write_bytes(b"old")
+        await asyncio.to_thread(os.sync)
+        await gone(client, old)
+        if is_killed:
+            process.kill()
+            await process.wait()
+            await before.start(*FLAGS)
+    async with before.client() as client:
+        volume = await client.create(create_request("v"))
+        await asyncio.to_thread(lose_power, before, after)
+        await client.delete(volume.volume_id)
+    await after.start(*FLAGS)
+    async with after.client() as client:
+        use = await published(after, client, volume)
+        assert list(use.target.iterdir()) == []
+        await gone(client, use)
+
+
 async def test_a_volume_that_was_on_the_disk_is_never_replaced_by_an_empty_one(
     start: Callable[[str], Harness],
 ) -> None:

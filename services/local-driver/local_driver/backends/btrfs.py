@@ -22,6 +22,9 @@ from local_driver.volumes import AccessType, Volume
 
 _MINIMUM = 1 << 20
 _GRANULARITY = 4096
+_REMOVED = 4096
+"""Removals that are remembered until a commit, before one is waited for."""
+
 _BARE_MODE = 0o755
 """What a subvolume has from its making until it is given a mode."""
 
@@ -40,6 +43,7 @@ class BtrfsBackend(directory.DirectoryBackend):
         _require_counting(self.folder)
         self._mark = settling.Mark(site.state / "btrfs.settled")
         self._reached = site.reached
+        self._removed: set[str] = set()
         self.is_limiting = True
         self.copies_at_once = True
         self.offer = Offer(
@@ -52,15 +56,26 @@ class BtrfsBackend(directory.DirectoryBackend):
         )
 
     def create(self, volume: Volume) -> None:
-        """Make an empty subvolume with its limit."""
+        """Make an empty subvolume with its limit.
+
+        One of its name may still be on the disk: without a commit first, lost power would bring
+        that back in its place.
+        """
         self.remove(volume.volume_id)
+        if volume.volume_id in self._removed:
+            self._commit()
         subvolumes.create(self.folder, volume.volume_id, volume.capacity)
         self._path(volume.volume_id).chmod(directory.MODE)
 
     def settle(self, serial: int) -> None:
         """Have the file system commit."""
-        copying.sync_filesystem(self.folder)
+        self._commit()
         self._mark.write(serial)
+
+    def _commit(self) -> None:
+        removed = set(self._removed)
+        copying.sync_filesystem(self.folder)
+        self._removed -= removed
 
     @contextlib.contextmanager
     def held_still(
@@ -99,6 +114,7 @@ class BtrfsBackend(directory.DirectoryBackend):
         try:
             if subvolumes.is_one(path):
                 subvolumes.remove(self.folder, volume_id)
+                self._note_removed(volume_id)
                 return
         except FileNotFoundError:
             return
@@ -107,6 +123,12 @@ class BtrfsBackend(directory.DirectoryBackend):
                 raise
             subvolumes.make_writable(path)
         directory.remove_tree(path)
+        self._note_removed(volume_id)
+
+    def _note_removed(self, volume_id: str) -> None:
+        self._removed.add(volume_id)
+        if len(self._removed) >= _REMOVED:
+            self._commit()
 
     def sightings(self, volume_id: str, table: mounts.Table | None = None) -> list[mounts.Mount]:
         """Return the mounts of the subvolume and of folders in it, and mounts upon those."""
@@ -134,8 +156,9 @@ class BtrfsBackend(directory.DirectoryBackend):
 
         problems = directory.adopted(volumes, adopt)
         newest = max((volume.serial for volume in volumes), default=0)
+        self._commit()  # also what the last run removed
         if newest != settled:  # a lower one is safe, and fits the serials that are given next
-            self.settle(newest)
+            self._mark.write(newest)
         return problems
 
     def _restore(self, volume: Volume) -> None:
