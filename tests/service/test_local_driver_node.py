@@ -231,6 +231,11 @@ async def test_mount_options_take_effect_or_are_refused(client: Client, harness:
     await folder.stage()
     await folder.publish()
     assert all("noexec" in line for line in mountinfo() if folder.volume_id in line)
+    await folder.stage()  # the same again
+    await folder.publish()
+    stricter = folder.wanting(capability(flags=["noexec", "nosuid"]))
+    await refused(stricter.stage(), Code.ALREADY_EXISTS, "nosuid")
+    await refused(stricter.publish(), Code.ALREADY_EXISTS, "nosuid")
     wrong = await made(client, harness, "directory", "x", want=capability(flags=["discard"]))
     await refused(wrong.stage(), Code.INVALID_ARGUMENT, "mount_flags")
     bad = await made(client, harness, "ext4", "y", want=capability(flags=["nosuchoption"]))

@@ -6,6 +6,7 @@ takes away what a failed test left mounted.
 
 import asyncio
 import contextlib
+import copy
 import pathlib
 import subprocess
 import time
@@ -113,6 +114,12 @@ class Use:
         """Go on with another connection, after a restart."""
         self._client = client
         return self
+
+    def wanting(self, want: v1.VolumeCapability) -> "Use":
+        """Return the same place, used in another way."""
+        other = copy.copy(self)
+        other._want = want
+        return other
 
     async def stage(self) -> None:
         """NodeStageVolume."""

@@ -12,15 +12,18 @@ _CODES = {
     errno.ENOSPC: Code.RESOURCE_EXHAUSTED,
     errno.EDQUOT: Code.RESOURCE_EXHAUSTED,
     errno.EFBIG: Code.OUT_OF_RANGE,
+    errno.ENAMETOOLONG: Code.INVALID_ARGUMENT,
     errno.EPERM: Code.FAILED_PRECONDITION,
     errno.EACCES: Code.FAILED_PRECONDITION,
     errno.EBUSY: Code.FAILED_PRECONDITION,
     errno.ENOTEMPTY: Code.FAILED_PRECONDITION,
+    errno.EROFS: Code.FAILED_PRECONDITION,
 }
 _HINTS = {
     errno.EPERM: ": run the driver as root with CAP_SYS_ADMIN",
     errno.EACCES: ": run the driver as root with CAP_SYS_ADMIN",
     errno.EBUSY: ": a process still uses it",
+    errno.EROFS: ": the disk has met errors, or was mounted so: see dmesg",
     errno.EFBIG: ": the node's file system cannot hold so large a file",
 }
 

@@ -18,6 +18,9 @@ _Status = v1.VolumeHealthErrorType
 _FULL = 0.02
 """Share of the disk below which volumes that were promised their size may meet its end."""
 
+_READ_ONLY = "DiskReadOnly"
+"""As the kernel makes it when it has met errors."""
+
 
 @dataclass(frozen=True, slots=True)
 class StorageFinding:
@@ -35,9 +38,13 @@ def of_volume(storage: Storage, volume: Volume, *, on_node: bool = False) -> lis
         text = f"backend {volume.backend} is switched off: add it to --backends"
         return [Finding(_Status.INACCESSIBLE, "BackendOff", text)]
     try:
-        return backend.findings(volume, on_node=on_node)
+        found = backend.findings(volume, on_node=on_node)
+        if filesystems.is_read_only(backend.folder):
+            text = f"the disk of {backend.folder} is read-only: see dmesg"
+            found.append(Finding(_Status.DEGRADED, _READ_ONLY, text))
     except OSError as error:
         return [Finding(_Status.INACCESSIBLE, "ContentUnreadable", str(error))]
+    return found
 
 
 def abnormal(storage: Storage) -> list[tuple[str, list[Finding]]]:
@@ -56,15 +63,19 @@ def of_storage(storage: Storage) -> list[StorageFinding]:
     for name, backend in storage.backends.items():
         try:
             usage = filesystems.usage(backend.folder)
+            is_read_only = filesystems.is_read_only(backend.folder)
         except OSError as error:
             text = f"backend {name}: {error}"
             kind = v1.StorageHealthErrorType.STORAGE_UNREACHABLE
             found.append(StorageFinding(kind, "FolderUnreadable", text))
             continue
+        degraded = v1.StorageHealthErrorType.STORAGE_DEGRADED
+        if is_read_only:
+            text = f"backend {name}: the disk is read-only: see dmesg"
+            found.append(StorageFinding(degraded, f"{_READ_ONLY}{name.capitalize()}", text))
         if usage.available_bytes < _FULL * usage.total_bytes:
             text = f"backend {name}: {usage.available_bytes} bytes are left on the disk"
-            kind = v1.StorageHealthErrorType.STORAGE_DEGRADED
-            found.append(StorageFinding(kind, f"DiskFull{name.capitalize()}", text))
+            found.append(StorageFinding(degraded, f"DiskFull{name.capitalize()}", text))
     return found
 
 

@@ -5,7 +5,7 @@ what is mounted, or where, are refused: they come from a StorageClass, not from 
 administrator.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from bitts.rpc.codes import Code, RpcError
@@ -29,6 +29,9 @@ _PER_MOUNT = {
     "strictatime": (MS_STRICTATIME, MOUNT_ATTR_STRICTATIME),
 }
 _PER_FILESYSTEM = {"sync": MS_SYNCHRONOUS, "dirsync": MS_DIRSYNC, "lazytime": MS_LAZYTIME}
+_SEEN = ("nosuid", "nodev", "noexec", "noatime", "nodiratime")
+"""Words that mountinfo has for a mount that is so, whatever else was asked for."""
+
 _DEFAULTS = frozenset({"defaults", "rw", "suid", "dev", "exec", "async", "atime", "diratime"})
 _REFUSED = frozenset(
     {"bind", "rbind", "move", "remount", "shared", "rshared", "slave", "rslave", "private"}
@@ -53,6 +56,11 @@ class MountFlags:
     def changes_access_time(self) -> bool:
         """Whether a rule for access times is among the attributes."""
         return bool(self.attributes & MOUNT_ATTR_ATIME_MASK)
+
+    def absent_from(self, options: Collection[str]) -> list[str]:
+        """Return the words that a mount with such ``options`` (mountinfo) does not follow."""
+        wanted = [word for word in _SEEN if self.flags & _PER_MOUNT[word][0]]
+        return [word for word in wanted if word not in options]
 
 
 def parse(options: Iterable[str], *, read_only: bool = False) -> MountFlags:

@@ -46,12 +46,16 @@ def stage(use: Use, path: pathlib.Path, reached: steps.Reached) -> None:
         use.backend.device(use.volume, read_only=use.read_only)
     else:
         flags = use.flags
-        path.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path = _canonical(path)
+        _make_target(path, "staging_target_path", is_file=False)  # mount(2) would follow a link
         table = mounts.table()
         own = use.backend.sightings(use.volume.volume_id, table)
-        if not publishing.is_staged(path, table.at(path), own, read_only=flags.is_read_only):
+        top = table.at(path)
+        if not publishing.is_staged(path, top, own, read_only=flags.is_read_only):
             use.backend.show(use.volume, path, flags)
+        elif top is not None:
+            publishing.require_options("staging_target_path", top, flags)
         reached(steps.Step.MOUNTED)
         _give_to_group(use, path)
     reached(steps.Step.STAGED)
@@ -77,11 +81,13 @@ def publish(use: Use, staging: pathlib.Path, target: pathlib.Path, reached: step
     top = table.at(target)
     mode = use.capability.mode
     if publishing.is_published(target, staging, top, own, mode, read_only=read_only):
+        if top is not None and not use.is_block:
+            publishing.require_options("target_path", top, flags)
         _give_to_group(use, target)
         return
     source = _source(use, staging, own)
     _give_to_group(use, source)
-    _make_target(target, is_file=use.is_block)
+    _make_target(target, "target_path", is_file=use.is_block)
     reached(steps.Step.TARGET_MADE)
     # A device node is made read-only by its device: nobody asks the mount it is seen through.
     mounts.bind(source, target, _BIND_ONLY if use.is_block else flags)
@@ -148,16 +154,17 @@ def _canonical(path: pathlib.Path) -> pathlib.Path:
     return pathlib.Path(os.path.realpath(path.parent)) / path.name
 
 
-def _make_target(target: pathlib.Path, *, is_file: bool) -> None:
+def _make_target(target: pathlib.Path, field: str, *, is_file: bool) -> None:
     """Make what the mount stands upon; its parent is the caller's. Raises RpcError if taken."""
+    kind = "file" if is_file else "folder"
     try:
         mode = target.lstat().st_mode
     except FileNotFoundError:
-        if is_file:
-            target.touch(mode=0o600)
-        else:
-            target.mkdir(mode=0o750)
+        try:
+            target.touch(mode=0o600) if is_file else target.mkdir(mode=0o750)
+        except FileNotFoundError:
+            text = f"{field}: the folder of {target} is not there"
+            raise RpcError(Code.FAILED_PRECONDITION, text) from None
         return
     if not (stat.S_ISREG(mode) if is_file else stat.S_ISDIR(mode)):
-        kind = "file" if is_file else "folder"
-        raise RpcError(Code.FAILED_PRECONDITION, f"target_path: {target} exists and is no {kind}")
+        raise RpcError(Code.FAILED_PRECONDITION, f"{field}: {target} exists and is no {kind}")

@@ -81,6 +81,10 @@ class Node(v1.NodeBase):
         target = requests.path(request.target_path, "target_path")
         capability = request.volume_capability
         find = self._find(volume_id, capability, read_only=request.readonly)
+        if not request.staging_target_path:  # a code of its own (CSI NodePublishVolume Errors)
+            raise RpcError(
+                Code.FAILED_PRECONDITION, "staging_target_path: required, stage the volume first"
+            )
         staging = requests.path(request.staging_target_path, "staging_target_path")
 
         async def work() -> None:
@@ -103,9 +107,8 @@ class Node(v1.NodeBase):
     ) -> v1.NodeGetVolumeStatsResponse:
         """Return how full the volume is, in bytes and inodes; of a raw one just its size."""
         volume_id = requests.require(request.volume_id, "volume_id")
-        requests.require(request.volume_path, "volume_path")
+        path = pathlib.Path(requests.check_path(request.volume_path, "volume_path"))
         volume = self._storage.catalog.require(volume_id)
-        path = pathlib.Path(request.volume_path)
         try:
             usage = await asyncio.to_thread(_usage, self._storage.backend(volume), volume, path)
         except OSError as error:
@@ -197,7 +200,7 @@ class Node(v1.NodeBase):
         volume = self._storage.catalog.require(volume_id)
         problem = volumes.unusable(volume, capability)
         if problem:
-            raise requests.invalid(f"volume_capability: {problem}")
+            raise RpcError(Code.FAILED_PRECONDITION, f"volume_capability: {problem}")
         backend = self._storage.backend(volume)
         read_only = read_only or capability.mode.is_read_only
         return Use(volume, backend, capability, read_only)

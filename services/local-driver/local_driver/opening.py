@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bitts.core import logs, process
 
-from local_driver import backends, catalog, documents, metadata, pool, steps
+from local_driver import backends, catalog, documents, filesystems, metadata, pool, steps
 from local_driver.archive import Archive
 from local_driver.backends.backend import Site
 from local_driver.options import Options
@@ -63,6 +63,8 @@ def opened(options: Options, reached: steps.Reached) -> Opened:
         )
     except backends.UnavailableError as error:
         raise process.ExitError(1, f"--backends: {error}") from error
+    except filesystems.FormatError as error:
+        raise process.ExitError(1, f"--btrfs-size: {error}") from error
     if (options.storage.default_backend or next(iter(chosen))) not in chosen:
         raise process.ExitError(
             1, f"--default-backend {options.storage.default_backend} does not work here"

@@ -28,6 +28,7 @@ _SUFFIXES = {
     "Ti": 1 << 40,
     "Pi": 1 << 50,
 }
+_LARGEST = 1 << 62
 _LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
@@ -147,8 +148,8 @@ class StorageFlags:
             state=os.path.abspath(values[self._state]),
             backends=backends,
             default_backend=default,
-            capacity=parse_size(capacity) if capacity else None,
-            pool_size=parse_size(pool) if pool else 0,
+            capacity=parse_size("capacity", capacity) if capacity else None,
+            pool_size=parse_size("btrfs-size", pool) if pool else 0,
             has_multi_node_access=values[self._multi_node],
         )
 
@@ -269,14 +270,15 @@ class Flags:
                 raise FlagError(f"--{flag} is for nodes, not for --role=controller", 1)
 
 
-def parse_size(text: str) -> int:
+def parse_size(flag: str, text: str) -> int:
     """Return the bytes of a quantity such as ``500Gi`` or ``1e9``; raises FlagError."""
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?(?:[eE][0-9]+)?)([A-Za-z]*)", text)
     if found is None or found[2] not in _SUFFIXES:
-        raise FlagError(
-            f"--capacity {text!r} is no size: write a number and Ki, Mi, Gi, Ti or Pi", 1
-        )
-    return int(float(found[1]) * _SUFFIXES[found[2]])
+        raise FlagError(f"--{flag} {text!r} is no size: write a number and Ki, Mi, Gi, Ti or Pi", 1)
+    size = float(found[1]) * _SUFFIXES[found[2]]
+    if size > _LARGEST:
+        raise FlagError(f"--{flag} {text!r} is more than any disk has", 1)
+    return int(size)
 
 
 def _check_topology_value(node_id: str) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from bitts.rpc.codes import Code, RpcError
 
+from local_driver.mountflags import MountFlags
 from local_driver.mounts import Mount
 from local_driver.volumes import AccessMode
 
@@ -60,6 +61,16 @@ def is_published(
         is_now = "read-only" if top.is_read_only else "writable"
         raise RpcError(Code.ALREADY_EXISTS, f"target_path: the volume is {is_now} at {target}")
     return True
+
+
+def require_options(field: str, top: Mount, flags: MountFlags) -> None:
+    """Refuse a mount that is there already without the options; raises RpcError ALREADY_EXISTS."""
+    absent = flags.absent_from(top.options)
+    if absent:
+        raise RpcError(
+            Code.ALREADY_EXISTS,
+            f"{field}: the volume is mounted at {top.point} without {', '.join(absent)}",
+        )
 
 
 def _precondition(text: str) -> RpcError:

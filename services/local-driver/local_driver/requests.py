@@ -5,6 +5,7 @@ that names the field, so that the rest of the driver deals with whole requests o
 """
 
 import pathlib
+import re
 from collections.abc import Mapping, Sequence
 
 from bitts.csi import v1
@@ -16,6 +17,12 @@ from local_driver.volumes import AccessMode, AccessType, Capability, Requirement
 
 _GROUP_MOST = (1 << 32) - 2
 """The largest group of Linux; the number above it means "leave the group" (chown(2))."""
+
+_BANNED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+"""Characters that the CSI specification bans from names."""
+
+_PATH_LIMIT = 4095
+"""Bytes that Linux takes as a path."""
 
 
 def wish(
@@ -43,6 +50,8 @@ def name(text: str) -> str:
     require(text, "name")
     if len(text.encode()) > names.NAME_LIMIT:
         raise invalid(f"name: at most {names.NAME_LIMIT} bytes are allowed")
+    if _BANNED.search(text):
+        raise invalid("name: control characters are not allowed")
     return text
 
 
@@ -155,13 +164,21 @@ def _mode(given: v1.VolumeCapability, field: str) -> AccessMode:
 
 def path(text: str, field: str) -> pathlib.Path:
     """Read an absolute path."""
-    require(text, field)
+    check_path(text, field)
     if not text.startswith("/"):
         raise invalid(f"{field}: {text!r} is not an absolute path")
     found = pathlib.Path(text)
     if ".." in found.parts or found == pathlib.Path("/"):
         raise invalid(f"{field}: {text!r} must name a place without '..'")
     return found
+
+
+def check_path(text: str, field: str) -> str:
+    """Return ``text``, which must be what Linux takes as a path, absolute or not."""
+    require(text, field)
+    if "\0" in text or len(text.encode()) > _PATH_LIMIT:
+        raise invalid(f"{field}: a path has at most {_PATH_LIMIT} bytes, none of them 0")
+    return text
 
 
 def require(text: str, field: str) -> str:

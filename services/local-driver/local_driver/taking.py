@@ -87,6 +87,8 @@ class Taker:
         async def find_or_take() -> Group:
             existing = self.shelf.group(group_id)
             if existing is None:
+                for volume_id in source_ids:  # nobody waits for what is not there
+                    self._storage.catalog.require(volume_id)
                 work = functools.partial(self._take_group, name, source_ids)
                 return await self._all_alone(source_ids, work)
             reason = snapshots.mismatch(existing, source_ids)
@@ -146,10 +148,14 @@ class Taker:
 
 
 def require_members(group: Group, snapshot_ids: Sequence[str]) -> None:
-    """Refuse a list that is not the group's; raises RpcError INVALID_ARGUMENT."""
+    """Refuse a list that is not the group's; raises RpcError INVALID_ARGUMENT. None is fine."""
     members = {member.snapshot_id for member in group.members}
-    strangers = sorted(set(snapshot_ids) - members)
+    strangers, missing = sorted(set(snapshot_ids) - members), sorted(members - set(snapshot_ids))
     if strangers:
         raise requests.invalid(
             f"snapshot_ids: {strangers[0]} is not in group snapshot {group.group_id}"
+        )
+    if snapshot_ids and missing:
+        raise requests.invalid(
+            f"snapshot_ids: {missing[0]} is in group snapshot {group.group_id}, too"
         )

@@ -53,6 +53,13 @@ def test_a_shared_file_system_takes_options_of_the_mount_only(
     assert words[0] in caught.value.message
 
 
+def test_words_that_a_mount_does_not_follow_are_named() -> None:
+    flags = mountflags.parse(["nosuid,noexec", "relatime", "discard"], read_only=True)
+    assert flags.absent_from({"rw", "noexec"}) == ["nosuid"]
+    assert flags.absent_from({"rw", "nosuid", "noexec", "nodev", "relatime"}) == []
+    assert MountFlags().absent_from({"rw"}) == []
+
+
 def test_a_rule_for_access_times_replaces_the_old_one() -> None:
     assert mountflags.parse(["strictatime"]).changes_access_time
     assert not mountflags.parse(["ro"]).changes_access_time

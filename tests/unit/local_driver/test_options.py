@@ -52,6 +52,8 @@ def test_everything_given() -> None:
         "--default-backend=tape",
         "--capacity=lots",
         "--capacity=5Zi",
+        "--capacity=1e400",
+        "--btrfs-size=much",
         "--fault-socket=relative",
     ],
 )
@@ -66,7 +68,7 @@ def test_a_wrong_value_names_its_flag(word: str) -> None:
     [("0", 0), ("1024", 1024), ("1Ki", 1024), ("2k", 2000), ("1.5Gi", 3 << 29), ("1e9", 10**9)],
 )
 def test_sizes(text: str, expected: int) -> None:
-    assert options.parse_size(text) == expected
+    assert options.parse_size("capacity", text) == expected
 
 
 TLS = ("--tls-cert=c", "--tls-key=k", "--tls-ca=a")

@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 from bitts.rpc.codes import Code, RpcError
-from local_driver import publishing
+from local_driver import mountflags, publishing
 from local_driver.mounts import Mount
 from local_driver.volumes import AccessMode
 
@@ -54,6 +54,14 @@ def test_staging_refused(top: Mount, own: list[Mount], code: Code) -> None:
     with pytest.raises(RpcError) as caught:
         publishing.is_staged(STAGING, top, own, read_only=False)
     assert caught.value.code is code
+
+
+def test_a_mount_with_other_options_is_not_the_one_that_is_asked_for() -> None:
+    flags = mountflags.parse(["noexec"])
+    publishing.require_options("target_path", mount("/target", "rw", "noexec", "nosuid"), flags)
+    with pytest.raises(RpcError, match="noexec") as caught:
+        publishing.require_options("target_path", mount("/target"), flags)
+    assert caught.value.code is Code.ALREADY_EXISTS
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,7 @@ def capability_with(change: Callable[[v1.VolumeCapability], None]) -> list[v1.Vo
     [
         pytest.param(changed(name=""), Code.INVALID_ARGUMENT, "name: required", id="no name"),
         pytest.param(changed(name="x" * 129), Code.INVALID_ARGUMENT, "name: ", id="long name"),
+        pytest.param(changed(name="v\x1b[2J"), Code.INVALID_ARGUMENT, "name: ", id="control"),
         pytest.param(
             changed(volume_capabilities=[]), Code.INVALID_ARGUMENT, "volume_capabilities", id="none"
         ),
@@ -136,6 +137,6 @@ def test_other_tokens_are_aborted(text: str) -> None:
 
 def test_paths() -> None:
     assert requests.path("/a/b", "target_path") == pathlib.Path("/a/b")
-    for text in ("", "a/b", "/", "/a/../b"):
+    for text in ("", "a/b", "/", "/a/../b", "/a\0b", "/" + "ä" * 2048):
         with pytest.raises(RpcError, match="target_path"):
             requests.path(text, "target_path")
