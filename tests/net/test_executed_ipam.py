@@ -85,7 +85,7 @@ def test_gc_has_the_program_give_back_and_collect(
 ) -> None:
     done = collected(daemon, config, giver.folder)
     assert done.status == 0, done.error
-    assert giver.asked() == ["DEL c1", "GC "]
+    assert giver.asked() == ["DEL c1", "GC c1"]
     assert "eth0" not in netns.links(pod)
 
 

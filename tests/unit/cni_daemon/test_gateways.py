@@ -9,6 +9,7 @@ from bitts.cni.results import Result
 from bitts.net import links
 from bitts.net.addresses import Address
 from bitts.net.links import Link
+from cni_daemon import devices
 from cni_daemon import operations as op
 from cni_daemon.dhcp import leasing
 from cni_daemon.model import Observed, Place, Plan, View
@@ -34,10 +35,10 @@ def planned(observed: Observed, answer: Result, **keys: Any) -> Plan:
     return bridge.plan(bridge.parse(made.config, made), made, observed)
 
 
-def sharing(plan: Plan) -> op.ShareGateway:
+def sharing(plan: Plan) -> devices.ShareGateway:
     """Return the step that comes last: the container's port is in the VLAN by then."""
     last = plan.steps[-1].do
-    assert isinstance(last, op.ShareGateway)
+    assert isinstance(last, devices.ShareGateway)
     return last
 
 
@@ -82,14 +83,14 @@ def test_it_is_taken_away_after_the_container_s_link() -> None:
     plan = planned(seen(), addressed("10.0.0.5/24"))
     undo = [step.undo for step in plan.steps if step.undo is not None][::-1]
     assert isinstance(undo[0], op.DeleteLink)
-    assert undo[-1] == op.RemoveIdleGateway("cni0.5", 5)
+    assert undo[-1] == devices.RemoveIdleGateway("cni0.5", 5)
 
 
 def test_a_del_that_the_journal_does_not_know_looks_after_it_too() -> None:
     made = call(CONFIG, command="DEL")
     options = bridge.parse(made.config, made)
     assert bridge.remove(options, made, Observed()) == (
-        op.DeleteLink(Place.POD, "eth0"), op.RemoveIdleGateway("cni0.5", 5),
+        op.DeleteLink(Place.POD, "eth0"), devices.RemoveIdleGateway("cni0.5", 5),
     )  # fmt: skip
     assert bridge.remove(None, made, Observed()) == (op.DeleteLink(Place.POD, "eth0"),)
 
@@ -98,7 +99,7 @@ def test_a_del_that_the_journal_does_not_know_looks_after_it_too() -> None:
 def test_without_vlan_gateway_or_addresses_there_is_none(keys: dict[str, Any]) -> None:
     plan = planned(seen(), addressed("10.0.0.5/24"), **keys)
     assert len(plan.result.interfaces) == 3
-    assert not any(isinstance(each.undo, op.RemoveIdleGateway) for each in plan.steps)
+    assert not any(isinstance(each.undo, devices.RemoveIdleGateway) for each in plan.steps)
 
 
 def test_a_bridge_s_name_must_leave_room_for_the_vlan() -> None:

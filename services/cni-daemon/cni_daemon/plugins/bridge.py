@@ -129,8 +129,8 @@ def looks(options: Options, call: Call) -> Look:
     if options.is_gateway and call.addressing is not None:
         families = dict.fromkeys(ip.address.version for ip in call.addressing.ips)
         settings = tuple(gateways.FORWARDING[version] for version in families)
-    names = (options.bridge, options.vlan_gateway) if options.vlan_gateway else (options.bridge,)
-    return Look(host=names, host_settings=settings)
+    gateway = (options.vlan_gateway,) if options.vlan_gateway else ()
+    return Look(host=(options.bridge, *gateway), host_settings=settings)
 
 
 def foundation(options: Options, call: Call, observed: Observed) -> tuple[Operation, ...]:
