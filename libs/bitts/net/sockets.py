@@ -31,6 +31,11 @@ TIMEOUT = 30.0
 """Seconds that one answer may take; the kernel answers at once, or after an RCU wait."""
 
 _DUMP_TRIES = 5
+_FIXED, _LAST = 0x80000000, 0xFFFFFFFF
+"""Numbers of messages that are packed beforehand; those that are counted never get there."""
+
+_ANSWER = struct.Struct("=IHHIIi")
+_RECEIVE_ONE = 4096
 
 
 class Socket:
@@ -101,6 +106,10 @@ class Socket:
         answers = self._acknowledgements(first + 1, len(messages), lone_error=first)
         return [answer for answer in answers if answer.error]
 
+    def deliver(self, buffer: bytes, what: str = "netlink request") -> None:
+        """Send what was packed beforehand: see ``deliver``, and close the socket if it fails."""
+        deliver(self._socket, buffer, what)
+
     def query(self, message: Message, what: str = "netlink query") -> Reply:
         """Return the one answer to a query; raises NetlinkError."""
         sequence = self._advance(1)
@@ -163,6 +172,55 @@ class Socket:
                 if first <= answer.sequence < first + count:
                     answers[answer.sequence] = answer
         return [answers[first + index] for index in range(count)]
+
+
+def delivery(messages: Sequence[Message]) -> bytes:
+    """Return a batch as ``deliver`` sends it: whether all went well, its last answer tells."""
+    return _numbered(messages, _FIXED)
+
+
+def transaction(messages: Sequence[Message]) -> bytes:
+    """Return a transaction of nftables as ``deliver`` sends it."""
+    begin, end = _batch_mark(16), _batch_mark(17)
+    return (
+        wire.bare(begin, _FIXED)
+        + _numbered(messages, _FIXED + 1)
+        + wire.bare(end, _FIXED + len(messages) + 1)
+    )
+
+
+def _numbered(messages: Sequence[Message], first: int) -> bytes:
+    """Let only the last message be acknowledged, and give it a number that says so."""
+    *others, last = messages
+    silent = [wire.bare(each, first + index) for index, each in enumerate(others)]
+    return b"".join(silent) + wire.packed([last], _LAST)
+
+
+def bare() -> socket.socket:
+    """Return an rtnetlink socket of the calling thread's namespace for ``deliver``, nothing else.
+
+    What was sent is answered before ``send`` returns, so nobody ever waits for an answer.
+    """
+    return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, ROUTE)
+
+
+def deliver(channel: socket.socket, buffer: bytes, what: str) -> None:
+    """Send what ``delivery`` or ``transaction`` made. Raises NetlinkError for what failed.
+
+    After that answers may still come: the socket must be closed then.
+    """
+    channel.send(buffer)
+    while True:
+        answer = channel.recv(_RECEIVE_ONE, socket.MSG_DONTWAIT)
+        if len(answer) < _ANSWER.size:
+            raise NetlinkError(errno.EPROTO, what)
+        _, kind, _, sequence, _, error = _ANSWER.unpack_from(answer)
+        if kind != wire.ERROR or sequence < _FIXED:
+            continue  # to a question of earlier on
+        if error:
+            raise NetlinkError(-error, what)
+        if sequence == _LAST:
+            return
 
 
 def _batch_mark(kind: int) -> Message:

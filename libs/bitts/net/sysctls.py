@@ -18,9 +18,14 @@ def path(key: str) -> str:
 
 def write(key: str, value: str) -> None:
     """Set a value. Raises OSError, FileNotFoundError where the kernel has no such setting."""
-    descriptor = os.open(path(key), os.O_WRONLY | os.O_CLOEXEC)
+    set_at(path(key), value.encode())
+
+
+def set_at(file: str, value: bytes) -> None:
+    """Set a value by the ``path`` of its key, which was looked up before. Raises as ``write``."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
     try:
-        os.write(descriptor, value.encode())
+        os.write(descriptor, value)
     finally:
         os.close(descriptor)
 

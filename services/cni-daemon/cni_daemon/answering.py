@@ -14,10 +14,11 @@ from bitts.cni.errors import CniError, Code
 from bitts.core import logs
 from bitts.net.errors import NamespaceError, NetlinkError, is_disk_full
 
-from cni_daemon import chain, protocol, requests
+from cni_daemon import chain, forms, protocol, requests
 from cni_daemon.delegates import DelegateError
 from cni_daemon.engine import Engine
 from cni_daemon.executor import OperationError
+from cni_daemon.forms import Order
 from cni_daemon.intents import Intents
 from cni_daemon.locks import StillBusyError
 from cni_daemon.operations import MakeVeth
@@ -50,18 +51,30 @@ class Answerer:
             if requests.is_version(frame):
                 document = requests.version_document(frame.plugin)
                 return protocol.answer(0, documents.render(document, compact=True) + "\n")
-            request = requests.read(frame)
-            version = request.config.version
-            output = self._carry_out(request, is_heard)
+            order = forms.read(frame)
+            output = None if order is None else self._stamped(order, is_heard)
+            request: Request | None = None
+            if output is None:
+                request = requests.read(frame)
+                version = request.config.version
+                output = self._carry_out(request, is_heard)
+                if order is not None:
+                    self._engine.learn(order)
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets an error object
             failure = self._failure(error)
             code = int(failure.code)
             return protocol.answer(1, errors.encode(failure, version))
         finally:
             self._tally.ended(plugin, command, code, time.perf_counter() - started)
-        if request.invocation.command is Command.ADD and not is_heard():
-            self._take_back(request)
+        if command == Command.ADD and not is_heard():
+            self._take_back(request or requests.read(frame))
         return protocol.answer(0, output)
+
+    def _stamped(self, order: Order, is_heard: Callable[[], bool]) -> str | None:
+        if not self._engine.has_template(order):
+            return None
+        self._intents.before_add()
+        return self._engine.stamp(order, is_heard)
 
     def _carry_out(self, request: Request, is_heard: Callable[[], bool]) -> str:
         match request.invocation.command:

@@ -7,21 +7,19 @@ the error is reported; what could not be taken back stays in the journal and is 
 
 import contextlib
 import random
+import secrets
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from bitts.cni import conversion, results
-from bitts.cni.conversion import ConversionError
 from bitts.cni.errors import CniError, Code
 from bitts.cni.results import Result
 from bitts.core import logs
-from bitts.net import links, namespaces
+from bitts.net import namespaces
 from bitts.net.errors import NamespaceError, NetlinkError
 from bitts.net.links import Link
 
-from cni_daemon import chain, observing, removing, scene
+from cni_daemon import carriers, chain, observing, removing, scene
 from cni_daemon.chain import Stage
 from cni_daemon.delegates import DelegateError, PluginMissingError
 from cni_daemon.dhcp import leases, leasing
@@ -32,19 +30,12 @@ from cni_daemon.ipam import asking, dhcp, registry
 from cni_daemon.ipam.asking import Asking
 from cni_daemon.ipam.stores import Stores
 from cni_daemon.journal import Journal
-from cni_daemon.model import Draws, Look, Observed, Place, Step
+from cni_daemon.model import Draws, Observed, Place, Step
 from cni_daemon.operations import Operation, RunDelegate
 from cni_daemon.records import Entry, Phase
 from cni_daemon.requests import Request
 from cni_daemon.scene import Scene
-
-_VERSION = "1.1.0"
-
-CARRIER_TIMEOUT = 3.0
-"""Seconds until a new host link must be up; the reference waits 2.5 in steps."""
-
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.0002, 0.02
-
+from cni_daemon.stamping import Stamper
 
 Sift = Callable[[Sequence[Operation]], Sequence[Operation]]
 
@@ -78,9 +69,10 @@ class Attacher:
         self._executor = executor
         self._reached = reached
         self._leasing = leasing
-        self._draws = Draws(random.SystemRandom(), indexes)
+        self._draws = Draws(random.Random(secrets.randbits(128)), indexes)  # noqa: S311 - names
         self._foundations = threading.Lock()
         self._memory = observing.Memory()
+        self.stamper = Stamper(journal, executor, stores, self._memory, self._draws, reached)
         self._log = logs.get("attaching")
 
     def close(self) -> None:
@@ -151,13 +143,13 @@ class Attacher:
     ) -> Mapping[str, object]:
         for stage in stages:
             self._plan(draft, stage.after(draft.result), request, where)
-        document = _document(draft.result or Result(), request.config.version)
+        document = chain.document(draft.result or Result(), request.config.version)
         self.journal.plan(draft.entry.with_undo(tuple(draft.undo)).with_result(document))
         if draft.lease:
             self.journal.lease(draft.entry.key, draft.lease)
         self._reached("plan written")
         self._executor.perform(draft.steps, where)
-        _await_carriers(draft.carriers)
+        carriers.wait(draft.carriers)
         self.journal.done(draft.entry.key)
         self._reached("done written")
         return document
@@ -225,7 +217,7 @@ class Attacher:
         self, stage: Stage, where: Scene, draft: _Draft, wanted: Sift = _everything
     ) -> Observed:
         """Look at the machine, having laid what attachments share, as far as it is ``wanted``."""
-        look = _unplanned(stage.plugin.looks(stage.options, stage.call), draft.planned)
+        look = stage.plugin.looks(stage.options, stage.call).without(draft.planned)
         for attempt in range(4):
             observed = observing.observe(look, where, self._executor.settled, self._memory.known())
             observed = observed.with_planned(draft.planned)
@@ -314,54 +306,6 @@ class Attacher:
             for stage in chain.stages(request, self._draws)
             if stage.ipam
         ]
-
-
-def _unplanned(look: Look, planned: Mapping[Place, tuple[Link, ...]]) -> Look:
-    """Do not look for links that will only be made by the plan."""
-    if not planned:
-        return look
-    host = {each.name for each in planned.get(Place.HOST, ())}
-    pod = {each.name for each in planned.get(Place.POD, ())}
-    if host.isdisjoint(look.host) and pod.isdisjoint(look.pod):
-        return look
-    return replace(
-        look,
-        host=tuple(each for each in look.host if each not in host),
-        pod=tuple(each for each in look.pod if each not in pod),
-        host_disciplines=tuple(each for each in look.host_disciplines if each not in host),
-    )
-
-
-def _await_carriers(indexes: Iterable[int]) -> None:
-    """Wait until links of the host are up. Raises CniError.
-
-    The kernel takes a link for up a moment after the other end was switched on.
-    """
-    deadline, pause = time.monotonic() + CARRIER_TIMEOUT, _FIRST_PAUSE
-    for index in indexes:
-        while not _is_running(index):
-            if time.monotonic() > deadline:
-                raise CniError(Code.INTERNAL, "bridge port in error state: down")
-            time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
-
-
-def _is_running(index: int) -> bool:
-    try:
-        reply = scene.host_route().query(links.get(index=index), "looking for a carrier")
-    except NetlinkError as error:
-        if error.is_missing:
-            return False
-        raise
-    return bool(links.identify(reply.body)[2] & links.RUNNING)
-
-
-def _document(result: Result, version: str) -> Mapping[str, object]:
-    try:
-        current = results.relabelled(result, _VERSION) if not result.version else result
-        return results.encode(conversion.convert(current, version))
-    except ConversionError as error:
-        raise CniError(Code.INTERNAL, str(error)) from None
 
 
 FAILURES = (CniError, OperationError, DelegateError, NamespaceError, NetlinkError, OSError)

@@ -8,11 +8,12 @@ pass. What a stage's plugin would see on stdin is derived as libcni derives it.
 import functools
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from bitts.cni import config, documents
+from bitts.cni import config, conversion, documents, results
 from bitts.cni.config import NetworkList, PluginConfig
+from bitts.cni.conversion import ConversionError
 from bitts.cni.documents import DocumentError, OutOfRangeError
 from bitts.cni.errors import CniError, Code
 from bitts.cni.results import Result
@@ -31,6 +32,7 @@ _NOT_IDENTITY = {"prevResult", "runtimeConfig", "cniVersion", "cni.dev/valid-att
 
 
 _REMEMBERED = 128
+_VERSION = "1.1.0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,15 @@ def _alone(kind: str) -> AnyPlugin:
         return Plan((), call.addressing or Result())
 
     return Plugin(type=kind, parse=lambda _config, _call: None, plan=plan)
+
+
+def document(result: Result, version: str) -> Mapping[str, object]:
+    """Return a result as a request of a version is answered. Raises CniError."""
+    try:
+        current = results.relabelled(result, _VERSION) if not result.version else result
+        return results.encode(conversion.convert(current, version))
+    except ConversionError as error:
+        raise CniError(Code.INTERNAL, str(error)) from None
 
 
 def key(request: Request) -> Key:

@@ -1,7 +1,10 @@
 """Operations as netlink messages (pure): which message, and on which socket it is sent."""
 
+import functools
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import assert_never
+from itertools import groupby
+from typing import TypeGuard, assert_never
 
 from bitts.net import addresses, links, nftables, routes, rules, tc
 from bitts.net.wire import Message
@@ -24,6 +27,38 @@ RouteOperation = (
     | traffic.TcOperation | routing.RoutingOperation
 )  # fmt: skip
 ElementOperation = op.AddElements | op.RemoveElements
+_PLACED = {"route", "settings"}
+
+
+def batches(todo: Iterable[op.Operation]) -> Iterator[list[op.Operation]]:
+    """Yield neighbouring operations that go out together."""
+    return (list(group) for _, group in groupby(todo, key=channel))
+
+
+def channel(operation: op.Operation) -> tuple[str, str]:
+    """Return what operations must have in common to go out together: the kind, and the place."""
+    of: type = type(operation)
+    kind = _kind(of)
+    return kind, str(getattr(operation, "place", Place.HOST)) if kind in _PLACED else ""
+
+
+@functools.cache
+def _kind(operation: type) -> str:
+    if issubclass(operation, ROUTE_OPERATIONS):
+        return "route"
+    if issubclass(operation, ELEMENT_OPERATIONS):
+        return "elements"
+    return "settings" if operation is op.SetSysctl else "other"
+
+
+def is_route(batch: Sequence[op.Operation]) -> TypeGuard[Sequence[RouteOperation]]:
+    """Say whether operations are sent as rtnetlink."""
+    return isinstance(batch[0], ROUTE_OPERATIONS)
+
+
+def is_element(batch: Sequence[op.Operation]) -> TypeGuard[Sequence[ElementOperation]]:
+    """Say whether operations are sent as a transaction of nftables."""
+    return isinstance(batch[0], ELEMENT_OPERATIONS)
 
 
 def place(operation: RouteOperation) -> str:

@@ -25,6 +25,7 @@ from cni_daemon import callers, chain
 from cni_daemon.attaching import Attacher
 from cni_daemon.delegates import PluginMissingError
 from cni_daemon.executor import OperationError
+from cni_daemon.forms import Order
 from cni_daemon.locks import Gate, KeyedLocks
 from cni_daemon.records import Entry, Phase
 from cni_daemon.requests import Request
@@ -47,15 +48,43 @@ class Engine:
 
         Nothing is done for a caller who has gone: the DEL that follows may have come before it.
         """
-        with self._gate(request).shared(), self._attachments.held(_attachment(request)):
+        with self._gate(request.config.name).shared(), self._attachments.held(_attachment(request)):
             if not is_heard():
-                raise CniError(Code.TRY_AGAIN_LATER, "not attached, its caller has gone")
+                raise _gone()
             with self._recorded(request, "attached", "ADD"):
                 return self.attacher.attach(request)
 
+    def has_template(self, order: Order) -> bool:
+        """Say whether it is worth trying to ``stamp``."""
+        return bool(self.attacher.stamper.network(order))
+
+    def learn(self, order: Order) -> None:
+        """Remember what was attached the long way, for the next that are like it. Never fails."""
+        self.attacher.stamper.learn(order)
+
+    def stamp(self, order: Order, is_heard: Callable[[], bool]) -> str | None:
+        """Attach by a template, and return the answer; None where there is none that fits.
+
+        Raises CniError for a caller who has gone.
+        """
+        stamper = self.attacher.stamper
+        network = stamper.network(order)
+        attachment = (order.container_id, order.form.ifname)
+        with self._gate(network).shared(), self._attachments.held(attachment):
+            if not is_heard():
+                raise _gone()
+            key = f"{network}/{order.container_id}"
+            self._record.started(LOOP, key)
+            answer = stamper.attach(order)
+            if answer is not None:
+                decision = f"{order.form.plugin} {order.form.ifname} attached"
+                self._record.decided(LOOP, key, decision, "ADD")
+            self._record.finished(LOOP, key)
+            return answer
+
     def remove(self, request: Request) -> None:
         """Detach; what is not there is no error."""
-        with self._gate(request).shared(), self._attachments.held(_attachment(request)):
+        with self._gate(request.config.name).shared(), self._attachments.held(_attachment(request)):
             entry = self.attacher.journal.find(chain.key(request))
             reason = "DEL" if entry is not None else "DEL of what the journal does not know"
             with self._recorded(request, "detached", reason):
@@ -84,7 +113,7 @@ class Engine:
         if valid is None:
             return 0
         count = 0
-        with self._gate(request).alone():
+        with self._gate(request.config.name).alone():
             problems: list[Exception] = []
             standing: set[attachments.Attachment] = set()
             path = request.environment.get("CNI_PATH", "")
@@ -168,8 +197,9 @@ class Engine:
         finally:
             self._record.finished(LOOP, key)
 
-    def _gate(self, request: Request) -> Gate:
-        return self._gates.setdefault(request.config.name, Gate())
+    def _gate(self, network: str) -> Gate:
+        found = self._gates.get(network)
+        return self._gates.setdefault(network, Gate()) if found is None else found
 
 
 @contextlib.asynccontextmanager
@@ -192,6 +222,10 @@ def _unreleased(entry: Entry, problem: OperationError) -> CniError:
         "everything else of it is gone, and this is not tried again: put the plugin back and "
         "repeat GC, or free them where it keeps them",
     )
+
+
+def _gone() -> CniError:
+    return CniError(Code.TRY_AGAIN_LATER, "not attached, its caller has gone")
 
 
 def _named(entry: Entry) -> attachments.Attachment:

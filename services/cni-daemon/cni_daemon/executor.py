@@ -6,12 +6,10 @@ or not: undo operations bear that. ``undo`` itself never stops at a problem: it 
 and reports.
 """
 
-import functools
 import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from itertools import groupby
 from typing import TypeAlias, TypeGuard, cast
 
 from bitts.core import logs
@@ -38,7 +36,6 @@ DAD_TIMEOUT = 5.0
 """Seconds that duplicate address detection may take, as the reference plugins wait."""
 
 _DAD_INTERVAL = 0.05
-_PLACED = {"route", "settings"}
 _AFTER_LINKS = (op.ReleaseAddresses, op.RunDelegate, devices.RemoveIdleGateway)
 """What must not happen while the links are still there: somebody else may get the address.
 
@@ -76,6 +73,8 @@ class Executor:
         self._departures = Departures()
         self.was_flushed = False
         """Whether rules had to be laid anew since somebody last set this back."""
+        self.unsettled = 0
+        """How often foundations had to be forgotten."""
         self._settled: dict[str, tuple[op.Simple, ...]] = {}
 
     @property
@@ -85,6 +84,7 @@ class Executor:
 
     def unsettle(self, keys: Iterable[str]) -> None:
         """Forget foundations that somebody else has removed."""
+        self.unsettled += 1
         for key in list(keys):
             self._settled.pop(key, None)
 
@@ -162,14 +162,14 @@ class Executor:
     def _batches(self, todo: Sequence[op.Operation]) -> Iterable[list[op.Operation]]:
         if self._reached.wants_every_step:
             return ([operation] for operation in todo)
-        return (list(group) for _, group in groupby(todo, key=_channel))
+        return encoding.batches(todo)
 
     def _perform(self, batch: list[op.Operation], where: Scene) -> None:
         first = batch[0]
         try:
-            if _is_route(batch):
+            if encoding.is_route(batch):
                 _send(batch, where)
-            elif _is_element(batch):
+            elif encoding.is_element(batch):
                 self._change_sets([_guarded(each) for each in batch])
             elif isinstance(first, op.SetSysctl):
                 _set(cast("Sequence[op.SetSysctl]", batch), where)
@@ -371,29 +371,5 @@ def _place(operation: op.Operation) -> str:
     return str(getattr(operation, "place", Place.HOST))
 
 
-def _channel(operation: op.Operation) -> tuple[str, str]:
-    """Return what operations must have in common to go out together."""
-    of: type = type(operation)
-    kind = _kind(of)
-    return kind, str(getattr(operation, "place", Place.HOST)) if kind in _PLACED else ""
-
-
-@functools.cache
-def _kind(operation: type) -> str:
-    if issubclass(operation, encoding.ROUTE_OPERATIONS):
-        return "route"
-    if issubclass(operation, encoding.ELEMENT_OPERATIONS):
-        return "elements"
-    return "settings" if operation is op.SetSysctl else "other"
-
-
 def _is_netlink(operation: op.Operation) -> bool:
     return isinstance(operation, (*encoding.ROUTE_OPERATIONS, *encoding.ELEMENT_OPERATIONS))
-
-
-def _is_route(batch: Sequence[op.Operation]) -> "TypeGuard[Sequence[RouteOperation]]":
-    return isinstance(batch[0], encoding.ROUTE_OPERATIONS)
-
-
-def _is_element(batch: Sequence[op.Operation]) -> "TypeGuard[Sequence[ElementOperation]]":
-    return isinstance(batch[0], encoding.ELEMENT_OPERATIONS)

@@ -133,6 +133,10 @@ class Journal:
             ]
         return namesakes[-1] if namesakes else None
 
+    def write(self, entry: Entry, text: str) -> None:
+        """Write down an entry as it is now, whose record's text is known. Raises OSError."""
+        self._write(entry, records.sealed(text))
+
     def begin(self, entry: Entry) -> None:
         """Write down that addresses are about to be taken. Raises OSError."""
         self._put(entry)
@@ -188,7 +192,9 @@ class Journal:
                 self._log.warning("Cannot write the journal", path=self._path, err=error)
 
     def _put(self, entry: Entry, more: Mapping[str, object] = _NOTHING) -> None:
-        line = records.seal({**records.of_entry(entry), **more})
+        self._write(entry, records.seal({**records.of_entry(entry), **more}))
+
+    def _write(self, entry: Entry, line: bytes) -> None:
         with self._mutex:
             self._append(line)
             self._entries[entry.key] = entry

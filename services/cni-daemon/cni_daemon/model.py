@@ -143,6 +143,21 @@ class Look:
     files: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
 
+    def without(self, planned: Mapping[Place, tuple[Link, ...]]) -> "Look":
+        """Do not look for links that will only be made by the plan."""
+        if not planned:
+            return self
+        host = {each.name for each in planned.get(Place.HOST, ())}
+        pod = {each.name for each in planned.get(Place.POD, ())}
+        if host.isdisjoint(self.host) and pod.isdisjoint(self.pod):
+            return self
+        return replace(
+            self,
+            host=tuple(each for each in self.host if each not in host),
+            pod=tuple(each for each in self.pod if each not in pod),
+            host_disciplines=tuple(each for each in self.host_disciplines if each not in host),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class View:

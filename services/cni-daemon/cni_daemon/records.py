@@ -71,6 +71,12 @@ class Entry:
             self.lease,
         )  # fmt: skip
 
+    def planned(self, undo: tuple[Operation, ...], result: Mapping[str, object]) -> "Entry":
+        """Return the entry when it is planned: with what takes it back and what comes of it."""
+        return Entry(
+            self.key, Phase.PLANNED, self.nonce, self.netns, self.identity, undo, result
+        )
+
     def with_undo(self, undo: tuple[Operation, ...]) -> "Entry":
         """Return the entry with its undo operations."""
         return Entry(self.key, self.phase, self.nonce, self.netns, self.identity, undo)
@@ -96,8 +102,18 @@ class RecordError(ValueError):
 
 def seal(document: Mapping[str, object]) -> bytes:
     """Return the line of a document."""
-    text = _encode(document).encode()
-    return b"%08x %s\n" % (zlib.crc32(text), text)
+    return sealed(text(document))
+
+
+def text(document: Mapping[str, object]) -> str:
+    """Return what is sealed of a document."""
+    return _encode(document)
+
+
+def sealed(text: str) -> bytes:
+    """Return the line of a document's text."""
+    data = text.encode()
+    return b"%08x %s\n" % (zlib.crc32(data), data)
 
 
 def unseal(line: bytes) -> Mapping[str, object]:

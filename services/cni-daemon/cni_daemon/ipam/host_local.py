@@ -4,6 +4,7 @@ import contextlib
 import functools
 import ipaddress
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bitts.cni import args, results, versions
@@ -128,61 +129,72 @@ def undo(call: Call) -> tuple[Operation, ...]:
 
 def allocate(options: Options, stores: Stores, call: Call) -> Result:
     """Take one address of each set, all or none. Raises CniError, OSError."""
+    return result(options, take(options, stores, call.container_id, call.ifname))
+
+
+def take(options: Options, stores: Stores, container_id: str, ifname: str) -> list[Candidate]:
+    """Take one address of each set for an attachment, all or none. Raises CniError, OSError."""
+    owner = Attachment(container_id, ifname)
     store = stores.at(options.directory)
     store.sets = options.sets
     requested = list(options.requested)
-    ips: list[Ip] = []
+    found: list[Candidate] = []
     with store.locked():
         try:
             for index, one in enumerate(options.sets):
                 wanted = next((each for each in requested if ranges.range_of(one, each)), None)
                 if wanted is not None:
                     requested.remove(wanted)
-                found = _take(store, one, index, wanted, call)
-                ips.append(_ip(found))
+                found.append(_take(store, one, index, wanted, owner))
         except CniError as error:
-            _give_back(store, ips)
+            _give_back(store, found)
             raise CniError(
-                error.code, f"failed to allocate for range {len(ips)}: {error.message}"
+                error.code, f"failed to allocate for range {len(found)}: {error.message}"
             ) from None
         except OSError:
-            _give_back(store, ips)
+            _give_back(store, found)
             raise
         if requested:
-            _give_back(store, ips)
+            _give_back(store, found)
             shown = " ".join(str(each) for each in requested)
             raise CniError(Code.INTERNAL, f"failed to allocate all requested IPs: {shown}")
-    return Result(ips=tuple(ips), routes=options.routes, dns=_dns(options.resolv_conf))
+    return found
+
+
+def result(options: Options, found: Sequence[Candidate]) -> Result:
+    """Return the answer in which these addresses are given."""
+    ips = tuple(_ip(each) for each in found)
+    return Result(ips=ips, routes=options.routes, dns=_dns(options.resolv_conf))
 
 
 def _take(
-    store: Store, one: RangeSet, index: int, wanted: IpAddress | None, call: Call
+    store: Store, one: RangeSet, index: int, wanted: IpAddress | None, owner: Attachment
 ) -> Candidate:
     if wanted is not None:
-        return _take_requested(store, one, index, wanted, call)
-    for held in store.held_by(call.container_id, call.ifname):
+        return _take_requested(store, one, index, wanted, owner)
+    for held in store.held_by(owner.container_id, owner.ifname):
         if ranges.range_of(one, held):
             raise CniError(
                 Code.INTERNAL,
-                f"{held} has been allocated to {call.container_id}, "
+                f"{held} has been allocated to {owner.container_id}, "
                 "duplicate allocation is not allowed",
             )
     for candidate in ranges.walk(one, store.last_reserved(index)):
         if store.owner(candidate.address) is None and store.reserve(
-            candidate.address, call.container_id, call.ifname, index
+            candidate.address, owner.container_id, owner.ifname, index
         ):
             return candidate
     raise CniError(Code.INTERNAL, f"no IP addresses available in range set: {ranges.render(one)}")
 
 
 def _take_requested(
-    store: Store, one: RangeSet, index: int, wanted: IpAddress, call: Call
+    store: Store, one: RangeSet, index: int, wanted: IpAddress, owner: Attachment
 ) -> Candidate:
     found = ranges.range_of(one, wanted)
     assert found is not None
     if wanted == found.gateway:
         raise CniError(Code.INTERNAL, f"requested ip {wanted} is subnet's gateway")
-    if not store.reserve(wanted, call.container_id, call.ifname, index):
+    if not store.reserve(wanted, owner.container_id, owner.ifname, index):
         raise CniError(
             Code.INTERNAL,
             f"requested IP address {wanted} is not available in range set {ranges.render(one)}",
@@ -190,9 +202,9 @@ def _take_requested(
     return Candidate(wanted, found)
 
 
-def _give_back(store: Store, ips: list[Ip]) -> None:
-    for ip in ips:
-        store.give_back(ip.address.ip)
+def _give_back(store: Store, found: Sequence[Candidate]) -> None:
+    for each in found:
+        store.give_back(each.address)
 
 
 def _ip(found: Candidate) -> Ip:

@@ -1,0 +1,39 @@
+"""Links of the host that are new: whether the kernel takes them for up already."""
+
+import time
+from collections.abc import Iterable
+
+from bitts.cni.errors import CniError, Code
+from bitts.net import links
+from bitts.net.errors import NetlinkError
+
+from cni_daemon import scene
+
+TIMEOUT = 3.0
+"""Seconds until a new host link must be up; the reference waits 2.5 in steps."""
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.0002, 0.02
+
+
+def wait(indexes: Iterable[int]) -> None:
+    """Wait until links of the host are up. Raises CniError, NetlinkError.
+
+    The kernel takes a link for up a moment after the other end was switched on.
+    """
+    deadline, pause = time.monotonic() + TIMEOUT, _FIRST_PAUSE
+    for index in indexes:
+        while not _is_running(index):
+            if time.monotonic() > deadline:
+                raise CniError(Code.INTERNAL, "bridge port in error state: down")
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _is_running(index: int) -> bool:
+    try:
+        reply = scene.host_route().query(links.get(index=index), "looking for a carrier")
+    except NetlinkError as error:
+        if error.is_missing:
+            return False
+        raise
+    return bool(links.identify(reply.body)[2] & links.RUNNING)

@@ -1,0 +1,231 @@
+"""ADDs by their template: the order of things is that of ``attaching``, and so is every record.
+
+What has no template yet, or does not fit it, is attached the long way. So does what goes wrong
+here: it is taken back, and then tried again the long way, which knows what to say about it.
+"""
+
+import contextlib
+import threading
+from typing import TypeVar
+
+from bitts.cni.errors import CniError
+from bitts.core import logs
+from bitts.net import namespaces, sockets, sysctls
+from bitts.net.errors import NamespaceError, NetlinkError
+
+from cni_daemon import carriers, observing, scene, templates
+from cni_daemon.delegates import DelegateError
+from cni_daemon.executor import Executor, OperationError
+from cni_daemon.faults import Reached
+from cni_daemon.forms import Form, Order
+from cni_daemon.holes import Given, Values, digest
+from cni_daemon.ipam import host_local
+from cni_daemon.ipam.stores import Stores
+from cni_daemon.journal import Journal
+from cni_daemon.model import Draws, Look, Observed, Place, Step
+from cni_daemon.observing import Known, Memory
+from cni_daemon.operations import Operation
+from cni_daemon.records import Entry, Key, Phase
+from cni_daemon.rehearsing import UnfitError
+from cni_daemon.scene import Scene
+from cni_daemon.templates import Deed, Template
+
+T = TypeVar("T")
+
+_LIMIT = 256
+"""Forms that have a template, and forms that were seen without one."""
+
+_TRIES = 3
+"""Attempts to make a template of a form: what pods share may be changed just then."""
+
+_REFUSALS = (CniError, DelegateError, NetlinkError, NamespaceError, OperationError, OSError)
+
+
+class _Kept:
+    """A template, and how far the host is known to be still what it was made for."""
+
+    __slots__ = ("known", "template", "unsettled")
+
+    def __init__(self, template: Template, known: Known, unsettled: int) -> None:
+        self.template = template
+        self.known = known
+        self.unsettled = unsettled
+
+
+class Stamper:
+    """Attaches by templates, and makes them. Every public method blocks; call it in a thread."""
+
+    def __init__(
+        self, journal: Journal, executor: Executor, stores: Stores, memory: Memory, draws: Draws,
+        reached: Reached,
+    ) -> None:  # fmt: skip
+        self._journal = journal
+        self._executor = executor
+        self._stores = stores
+        self._memory = memory
+        self._draws = draws
+        self._reached = reached
+        self._mutex = threading.Lock()
+        self._kept: dict[Form, _Kept] = {}
+        self._seen: dict[Form, int] = {}
+        self._log = logs.get("stamping")
+        self._verbose = self._log.at(5)
+
+    def network(self, order: Order) -> str:
+        """Return the network of a request that has a template, empty for one that has none."""
+        kept = self._kept.get(order.form)
+        return "" if kept is None else kept.template.network
+
+    def attach(self, order: Order) -> str | None:
+        """Carry out an ADD by its template; returns the answer, None where there has to be another.
+
+        Nothing is left in that case but what could not be taken back, and the journal knows it.
+        """
+        kept = self._kept.get(order.form)
+        if kept is None or not self._is_current(order.form, kept):
+            return None
+        template = kept.template
+        key = Key(template.network, order.container_id, order.form.ifname, template.step)
+        if self._journal.entry(key) is not None:
+            return None
+        try:
+            with scene.opened(order.netns) as where:
+                assert where.descriptor is not None
+                identity = namespaces.identity(where.descriptor)
+                if namespaces.is_own(where.descriptor):
+                    return None
+                given = self._drawn(template, order, identity, where.descriptor)
+                return self._make(template, key, given, where)
+        except _REFUSALS as error:
+            self._log.info("Attaching without a template", attachment=str(key), err=error)
+            return None
+
+    def _is_current(self, form: Form, kept: _Kept) -> bool:
+        """Say whether the host is what a template was made for; if not, there is none any more."""
+        known = self._memory.known()
+        if kept.known is known and kept.unsettled == self._executor.unsettled:
+            return True
+        if kept.unsettled == self._executor.unsettled and all(
+            observing.observe(look, Scene(), frozenset(), known).host == view
+            for look, view in kept.template.setting.sights
+        ):
+            kept.known = known
+            return True
+        with self._mutex:
+            self._kept.pop(form, None)
+        return False
+
+    def _drawn(
+        self, template: Template, order: Order, identity: tuple[int, int], descriptor: int
+    ) -> Given:
+        names, indexes, macs = template.setting.draws
+        draws = self._draws
+        return Given(
+            order.container_id, digest(template.network, order.container_id), order.netns,
+            order.nonce, identity, descriptor,
+            tuple([draws.link_name() for _ in range(names)]),
+            tuple([draws.index() for _ in range(indexes)]),
+            tuple([draws.mac() for _ in range(macs)]),
+            ports=order.ports,
+        )  # fmt: skip
+
+    def _make(self, template: Template, key: Key, given: Given, where: Scene) -> str:
+        values = given.values()
+        undo: tuple[Operation, ...] = template.begun(values)
+        entry = Entry(key, Phase.BEGUN, given.nonce, given.netns, given.identity, undo)
+        try:
+            self._journal.write(entry, template.begin.filled(values))
+            self._reached("begin written")
+            taken = host_local.take(
+                template.setting.ipam, self._stores, key.container_id, key.ifname
+            )
+            self._reached("addresses allocated")
+            values.add([each.address for each in taken])
+            undo = template.undo(values)
+            planned = entry.planned(undo, template.document(values))
+            self._journal.write(planned, template.plan.filled(values))
+            self._reached("plan written")
+            self._perform(template, values, where)
+            carriers.wait(template.carriers(values))
+            self._journal.write(planned.in_phase(Phase.DONE), template.done.filled(values))
+            self._reached("done written")
+        except BaseException:
+            scene.discard_sockets()  # answers may still come
+            self._take_back(key, undo, where)
+            raise
+        self._verbose.info("Attached by a template", attachment=key)
+        return template.answer.filled(values)
+
+    def _perform(self, template: Template, values: Values, where: Scene) -> None:
+        if self._reached.wants_every_step:
+            self._executor.perform(template.steps(values), where)
+            return
+        for deed in template.deeds:
+            if deed.kind == "route" and deed.place == Place.POD:
+                _set_up_pod(deed, deed.message.filled(values), where)
+            elif deed.kind == "route":
+                scene.host_route().deliver(deed.message.filled(values))
+            elif deed.kind == "elements":
+                scene.host_netfilter().deliver(deed.message.filled(values))
+            else:
+                self._executor.perform([Step(each) for each in deed.operations(values)], where)
+
+    def _take_back(self, key: Key, undo: tuple[Operation, ...], where: Scene) -> None:
+        problems = self._executor.undo(undo[::-1], where)
+        for problem in problems:
+            self._log.error("Cannot take back", attachment=str(key), err=problem)
+        if not problems and self._journal.entry(key) is not None:
+            self._journal.gone(key)
+
+    def learn(self, order: Order) -> None:
+        """Make a template of a form that was seen before, when one of it was attached. Never fails.
+
+        It takes as long as some ADDs do, which is wasted on what comes only once.
+        """
+        form = order.form
+        with self._mutex:
+            seen = self._seen.pop(form, 0) + 1
+            _keep(self._seen, form, seen)
+            if form in self._kept or not 1 < seen <= 1 + _TRIES:
+                return
+        unsettled, known = self._executor.unsettled, self._memory.known()
+        settled = self._executor.settled
+        try:
+            template = templates.of(form, lambda look: _seen(look, settled, known))
+        except Exception as error:  # noqa: BLE001 - the ADD itself has succeeded
+            self._log.at(4).info("No template", plugin=form.plugin, err=error)
+            return
+        with self._mutex:
+            self._seen.pop(form, None)
+            _keep(self._kept, form, _Kept(template, known, unsettled))
+
+
+def _keep(kept: dict[Form, T], form: Form, value: T) -> None:
+    """Keep something of a form, and what is oldest of too much no longer."""
+    kept[form] = value
+    if len(kept) > _LIMIT:
+        del kept[next(iter(kept))]
+
+
+def _seen(look: Look, settled: frozenset[str], known: Known) -> Observed:
+    """Return what a template may rest on: what would be announced if it changed."""
+    found = observing.observe(look, Scene(), settled, known)
+    if not (found.host.links.keys() <= known.links.keys()):
+        raise UnfitError("a link is made by us")
+    if not known.settings.keys() >= {*look.host_settings}:
+        raise UnfitError("nobody hears of a setting's changes")
+    return found
+
+
+def _set_up_pod(deed: Deed, message: bytes, where: Scene) -> None:
+    """Make settings and send a message in one visit to the container."""
+    with where.inside(Place.POD):
+        for path, value, is_optional in deed.settings:
+            try:
+                sysctls.set_at(path, value)
+            except OSError:
+                if not is_optional:
+                    raise
+        channel = sockets.bare()
+    with contextlib.closing(channel):
+        sockets.deliver(channel, message, "setting up the container")
