@@ -17,11 +17,8 @@ TIMEOUT = localdriver.TIMEOUT
 
 @pytest.fixture
 async def harness(short_dir: pathlib.Path, spawner: processes.Processes) -> AsyncIterator[Harness]:
-    made = Harness(short_dir, spawner)
-    await made.start("--btrfs-size=256Mi")
-    yield made
-    assert made.process is not None
-    await made.process.stop()
+    async with localdriver.running(short_dir, spawner, "--btrfs-size=256Mi") as made:
+        yield made
     leaked = await asyncio.to_thread(made.leaked)
     await asyncio.to_thread(made.close)
     assert leaked == []

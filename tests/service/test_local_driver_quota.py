@@ -5,12 +5,13 @@ nothing is enforced, and everything else must work all the same.
 """
 
 import asyncio
+import contextlib
 import pathlib
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from support import processes
+from support import localdriver, processes
 from support.localdriver import MIB, Client, Harness, Use, capability, create_request
 
 pytestmark = pytest.mark.root
@@ -24,30 +25,23 @@ MKFS = {
 @pytest.fixture(params=list(MKFS))
 def enforced(request: pytest.FixtureRequest, short_dir: pathlib.Path) -> Iterator[bool]:
     """A disk at the driver's state directory, with project quota if this kernel has it."""
-    image, state = short_dir / "disk", short_dir / "state"
-    state.mkdir()
-    with image.open("wb") as file:
-        file.truncate(512 * MIB)
-    subprocess.run([*MKFS[request.param], image], check=True)
-    mount = ["mount", "-o", "loop,prjquota", str(image), str(state)]
-    has_quota = subprocess.run(mount, check=False, capture_output=True).returncode == 0
-    if not has_quota:
-        if request.param == "ext4":  # which is refused altogether with the feature
-            subprocess.run(["mkfs.ext4", "-q", "-F", image], check=True)
-        subprocess.run(["mount", "-o", "loop", image, state], check=True)
-    yield has_quota
-    subprocess.run(["umount", state], check=True)
+    with contextlib.ExitStack() as stack:
+        try:
+            mkfs = MKFS[request.param]
+            stack.enter_context(localdriver.disk(short_dir, mkfs, "loop,prjquota"))
+        except subprocess.CalledProcessError:  # ext4 is refused altogether with the feature
+            stack.enter_context(localdriver.disk(short_dir, [mkfs[0], "-q"]))
+            yield False
+        else:
+            yield True
 
 
 @pytest.fixture
 async def harness(
     enforced: bool, short_dir: pathlib.Path, spawner: processes.Processes
 ) -> AsyncIterator[Harness]:
-    made = Harness(short_dir, spawner)
-    await made.start("--backends=directory")
-    yield made
-    assert made.process is not None
-    await made.process.stop()
+    async with localdriver.running(short_dir, spawner, "--backends=directory") as made:
+        yield made
 
 
 def room(folder: pathlib.Path, most: int) -> int:

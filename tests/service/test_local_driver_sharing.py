@@ -25,25 +25,16 @@ WRITTEN = 16 * MIB
 @pytest.fixture(params=list(MKFS))
 def disk(request: pytest.FixtureRequest, short_dir: pathlib.Path) -> Iterator[str]:
     """A disk of the kind that is returned, at the driver's state directory."""
-    image, state = short_dir / "disk", short_dir / "state"
-    state.mkdir()
-    with image.open("wb") as file:
-        file.truncate(512 * MIB)
-    subprocess.run([*MKFS[request.param], image], check=True)
-    subprocess.run(["mount", "-o", "loop", image, state], check=True)
-    yield request.param
-    subprocess.run(["umount", state], check=True)
+    with localdriver.disk(short_dir, MKFS[request.param]):
+        yield request.param
 
 
 @pytest.fixture
 async def harness(
     disk: str, short_dir: pathlib.Path, spawner: processes.Processes
 ) -> AsyncIterator[Harness]:
-    made = Harness(short_dir, spawner)
-    await made.start("--capacity=100Gi")
-    yield made
-    if made.process is not None and made.process.alive:
-        await made.process.stop()
+    async with localdriver.running(short_dir, spawner, "--capacity=100Gi") as made:
+        yield made
 
 
 async def filled(harness: Harness, client: Client, want: v1.VolumeCapability) -> Use:

@@ -10,7 +10,7 @@ import copy
 import pathlib
 import subprocess
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
 from bitts.csi import v1
 from bitts.rpc import channel
@@ -252,6 +252,37 @@ class Harness:
             device, _, backing = line.partition(" ")
             if backing.startswith(f"{self.home}/"):
                 subprocess.run(["losetup", "-d", f"/dev/{device}"], check=False)
+
+
+@contextlib.asynccontextmanager
+async def running(
+    home: pathlib.Path, spawner: processes.Processes, *words: str
+) -> AsyncIterator[Harness]:
+    """Start a driver in a folder; at the end, stop the one that runs there by then."""
+    made = Harness(home, spawner)
+    await made.start(*words)
+    yield made
+    assert made.process is not None
+    if made.process.alive:
+        await made.process.stop()
+
+
+@contextlib.contextmanager
+def disk(home: pathlib.Path, make: Sequence[str], options: str = "loop") -> Iterator[None]:
+    """Have a new file system of 512 MiB at a driver's state directory; blocks.
+
+    ``make`` formats it. Raises CalledProcessError where this kernel cannot mount it so.
+    """
+    image, state = home / "disk", home / "state"
+    state.mkdir(exist_ok=True)
+    with image.open("wb") as file:
+        file.truncate(512 * MIB)
+    subprocess.run([*make, image], check=True)
+    subprocess.run(["mount", "-o", options, image, state], check=True, capture_output=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", state], check=True)
 
 
 async def command_faults(path: pathlib.Path, *commands: str) -> list[str]:
