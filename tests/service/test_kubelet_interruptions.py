@@ -95,6 +95,9 @@ async def test_a_node_that_lost_power_brings_its_pods_back_with_their_data(work:
     assert await work.exec("db-0", "cat", "/data/starts") == "db-0\ndb-0\n"
     await work.until("one", has_ended, "has ended, not to be restarted")
     await work.delete("one")
+    # A pod that the scheduler refuses because the driver is not back stays refused for minutes.
+    await work.plugin.registered_again(1)
+    await work.registered()
     await reads_back(work, "one", "reader")
     await work.delete("reader")
     await work.scale("db", 0)
