@@ -47,7 +47,7 @@ class Fault:
     """What happens to the next ``times`` calls of ``method`` (None: to all) for ``volume``.
 
     In this order, as far as given: ``delay`` seconds pass; the call hangs until ``release``;
-    the driver crashes; the answer is lost; ``code`` is the answer.
+    the driver crashes; the answer is lost; ``code`` is the answer; the answer is garbled (AFTER).
     """
 
     method: str = ANY
@@ -60,6 +60,7 @@ class Fault:
     lost: Loss | None = None
     code: codes.Code | None = None
     message: str = "injected by the test"
+    garbles: bool = False
     hit: int = 0
     _released: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -102,6 +103,9 @@ class Raw:
     @classmethod
     def parse(cls, data: bytes) -> Self:
         return cls(data)
+
+
+_GARBLED = Raw(b"\xff" * 16)  # no protobuf message has a field of type 7
 
 
 class Proxy:
@@ -211,8 +215,8 @@ class Proxy:
             await self._strike(seen, When.AFTER)
             raise
         seen.done, seen.code = True, codes.Code.OK
-        await self._strike(seen, When.AFTER)
-        return reply
+        fault = await self._strike(seen, When.AFTER)
+        return _GARBLED if fault is not None and fault.garbles else reply
 
     async def _forward_stream(self, request: Raw) -> AsyncIterator[Raw]:
         path = server.current().method
@@ -228,10 +232,10 @@ class Proxy:
         self.calls.append(seen)
         return seen
 
-    async def _strike(self, seen: Seen, when: When) -> None:
+    async def _strike(self, seen: Seen, when: When) -> Fault | None:
         fault = next((one for one in self._faults if one.when is when and one.fits(seen)), None)
         if fault is None:
-            return
+            return None
         fault.hit += 1
         await asyncio.sleep(fault.delay)
         if fault.hangs:
@@ -246,6 +250,7 @@ class Proxy:
             server.current().drop_call()
         if fault.code is not None:
             raise codes.RpcError(fault.code, fault.message)
+        return fault
 
 
 def _time_left() -> float:

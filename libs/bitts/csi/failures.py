@@ -26,13 +26,14 @@ class Finality(Enum):
     IN_BACKGROUND = auto()
 
 
-def finality(code: codes.Code) -> Finality:
-    """Say whether the driver is done with a call that failed with ``code``.
+def finality(error: codes.RpcError) -> Finality:
+    """Say whether the driver is done with a call that failed with ``error``.
 
     RESOURCE_EXHAUSTED is final here; whether another place may have room is the caller's to
-    decide.
+    decide. An answer that nobody can read proves nothing, whatever code stands for it.
     """
-    return Finality.IN_BACKGROUND if code in _OPEN else Finality.FINAL
+    is_open = isinstance(error, codes.UnreadableError) or error.code in _OPEN
+    return Finality.IN_BACKGROUND if is_open else Finality.FINAL
 
 
 def is_infeasible(code: codes.Code) -> bool:

@@ -278,4 +278,4 @@ def _decoded(raw: bytes, reply_type: type[ReplyT]) -> ReplyT:
         return reply_type.parse(raw)
     except Exception as error:  # noqa: BLE001  # whatever a peer's bytes provoke
         text = f"the answer is no {reply_type.__name__} ({type(error).__name__})"
-        raise codes.RpcError(codes.Code.INTERNAL, text) from None
+        raise codes.UnreadableError(codes.Code.INTERNAL, text) from None

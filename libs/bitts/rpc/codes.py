@@ -89,3 +89,10 @@ class RpcError(Exception):
 
     def __hash__(self) -> int:
         return hash((self.code, self.message))
+
+
+class UnreadableError(RpcError):
+    """The peer answered, but not in a way that can be read: the work may well be done.
+
+    ``code`` is what other gRPC clients make of it, which would mean failure if the peer said so.
+    """

@@ -29,7 +29,8 @@ class Exchange:
             message = await self._stream.recv_message(self._limit)
             await self._end()
         if message is None:
-            raise codes.RpcError(codes.Code.INTERNAL, "the server said OK without an answer")
+            text = "the server said OK without an answer"
+            raise codes.UnreadableError(codes.Code.INTERNAL, text)
         return message
 
     async def replies(self, until: float | None) -> AsyncIterator[bytes]:

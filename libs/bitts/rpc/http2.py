@@ -94,16 +94,16 @@ class Stream(grpclib.protocol.Stream):
         if not prefix:
             return None
         if prefix[0]:
-            raise codes.RpcError(
+            raise codes.UnreadableError(
                 codes.Code.INTERNAL, "the peer compresses though nobody asked it to"
             )
         size = int.from_bytes(prefix[1:], "big")
         if size > limit:
             text = f"the message has {size} bytes, at most {limit} are taken"
-            raise codes.RpcError(codes.Code.RESOURCE_EXHAUSTED, text)
+            raise codes.UnreadableError(codes.Code.RESOURCE_EXHAUSTED, text)
         message = await self._read(size)
         if len(message) < size:
-            raise codes.RpcError(codes.Code.INTERNAL, "the message is cut off")
+            raise codes.UnreadableError(codes.Code.INTERNAL, "the message is cut off")
         return message
 
     async def _read(self, size: int) -> bytes:

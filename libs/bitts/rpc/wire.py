@@ -74,14 +74,15 @@ def check_response(headers: Mapping[str, str]) -> None:
     content_type = headers.get("content-type", "")
     if not content_type.startswith(CONTENT_TYPE):
         text = f"the server answered with content type {content_type!r}, not {CONTENT_TYPE}"
-        raise codes.RpcError(codes.Code.UNKNOWN, text)
+        raise codes.UnreadableError(codes.Code.UNKNOWN, text)
 
 
 def check_status(trailers: Mapping[str, str]) -> None:
     """Raise RpcError unless the trailers carry status OK."""
     text = trailers.get("grpc-status")
     if text is None or not text.isdecimal():
-        raise codes.RpcError(codes.Code.UNKNOWN, f"the server sent no valid grpc-status: {text!r}")
+        what = f"the server sent no valid grpc-status: {text!r}"
+        raise codes.UnreadableError(codes.Code.UNKNOWN, what)
     number = int(text)
     if number == codes.Code.OK:
         return

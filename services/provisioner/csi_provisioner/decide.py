@@ -77,11 +77,12 @@ def _resume(seen: ClaimSeen, draft: Draft) -> ClaimPlan:
 
 
 def _without_class(claim: PersistentVolumeClaim) -> ClaimPlan:
-    text = (
-        f'storageClass "{claim.storage_class_name}" not found: create it, or correct'
-        " spec.storageClassName in a new claim"
-    )
-    return [_unreached(claim, text), WaitFor(text, SLOW_RETRY)]
+    name = claim.storage_class_name
+    if not name:
+        text = "the claim names no StorageClass: set spec.storageClassName in a new claim"
+        return [_unreached(claim, text), WaitFor(text, SLOW_RETRY)]
+    why = f"the cache knows no StorageClass {name}"
+    return [model.ConfirmClass(drafts.reference(claim), name, why)]
 
 
 def _not_yet(

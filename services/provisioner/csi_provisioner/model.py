@@ -146,6 +146,15 @@ class ConfirmClaim:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfirmClass:
+    """Read the StorageClass itself, because the cache may just not know it yet."""
+
+    claim: ClaimRef
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReadAttributesClass:
     """Read the VolumeAttributesClass that the claim names."""
 
@@ -224,6 +233,7 @@ class Conclude:
 
 ClaimAction = (
     ConfirmClaim
+    | ConfirmClass
     | ReadAttributesClass
     | NoteIntent
     | CreateVolume

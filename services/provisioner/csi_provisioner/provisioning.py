@@ -14,7 +14,12 @@ from bitts.core import logs
 from bitts.csi.driver import Driver
 from bitts.kube import errors, events, kinds
 from bitts.kube.client import Client
-from bitts.kube.objects import PersistentVolume, PersistentVolumeClaim, VolumeAttributesClass
+from bitts.kube.objects import (
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttributesClass,
+)
 from bitts.rpc.codes import RpcError
 from bitts.volumes.secrets import Use
 
@@ -65,6 +70,7 @@ class Provisioning:
         self._log = logs.get("provisioning")
         self._effects: dict[type, Callable[[Any, ClaimSeen], Awaitable[object]]] = {
             model.ConfirmClaim: self._confirm_claim,
+            model.ConfirmClass: self._confirm_class,
             model.ReadAttributesClass: self._read_attributes_class,
             model.NoteIntent: self._note_intent,
             model.CreateVolume: self._create_volume,
@@ -84,6 +90,9 @@ class Provisioning:
     ) -> PersistentVolumeClaim:
         claim = action.claim
         return await self._client.get(kinds.PERSISTENT_VOLUME_CLAIMS, claim.name, claim.namespace)
+
+    async def _confirm_class(self, action: model.ConfirmClass, seen: ClaimSeen) -> StorageClass:
+        return await self._client.get(kinds.STORAGE_CLASSES, action.name)
 
     async def _read_attributes_class(
         self, action: model.ReadAttributesClass, seen: ClaimSeen

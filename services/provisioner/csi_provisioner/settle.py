@@ -35,6 +35,8 @@ def _succeeded(
     match action:
         case model.ConfirmClaim():
             return _confirmed(seen, cast("PersistentVolumeClaim", value))
+        case model.ConfirmClass(_, name):
+            return [RetryLater(f"StorageClass {name} is there, the cache lags behind")]
         case model.ReadAttributesClass(draft):
             return _with_attributes(policy, draft, cast("VolumeAttributesClass", value))
         case model.CreateVolume(draft):
@@ -60,6 +62,8 @@ def _failed(
     match action:
         case model.ConfirmClaim() if isinstance(error, NotFound):
             return [WaitFor("the claim is gone, the cached one was an old view")]
+        case model.ConfirmClass(claim, name) if isinstance(error, NotFound):
+            return _without_class(claim, name)
         case model.ReadAttributesClass(draft):
             text = f"error getting VolumeAttributesClass {draft.attributes_class}: {error}"
             return _give_up(seen, draft, Verdict.UNREACHED, text)
@@ -92,6 +96,14 @@ def _confirmed(seen: ClaimSeen, live: PersistentVolumeClaim) -> decide.ClaimPlan
     return []
 
 
+def _without_class(claim: model.ClaimRef, name: str) -> decide.ClaimPlan:
+    text = (
+        f'storageClass "{name}" not found: create it, or correct spec.storageClassName'
+        " in a new claim"
+    )
+    return [model.Conclude(claim, Verdict.UNREACHED, text), WaitFor(text, decide.SLOW_RETRY)]
+
+
 def _with_attributes(
     policy: Policy, draft: Draft, found: VolumeAttributesClass
 ) -> decide.ClaimPlan:
@@ -112,7 +124,7 @@ def _not_created(
         text = f"error getting secret {secret.name} in namespace {secret.namespace}: {error}"
         return _give_up(seen, draft, Verdict.UNREACHED, text)
     text = str(error)
-    if not isinstance(error, RpcError) or finality(error.code) is Finality.IN_BACKGROUND:
+    if not isinstance(error, RpcError) or finality(error) is Finality.IN_BACKGROUND:
         return _give_up(seen, draft, Verdict.BACKGROUND, text)
     if is_infeasible(error.code):
         text = f"Volume provisioning failed with infeasible error. Retries will be delayed. {error}"
@@ -135,7 +147,7 @@ def _answered(seen: ClaimSeen, draft: Draft, created: Created | None) -> decide.
         field = "volume" if created is None else "volume.volume_id"
         text = f"CSI driver's CreateVolumeResponse has no {field}: the driver has to set it"
         return _give_up(seen, draft, Verdict.BACKGROUND, text)
-    if 0 < created.capacity_bytes < draft.required_bytes:
+    if created.capacity_bytes != 0 and created.capacity_bytes < draft.required_bytes:
         text = (
             f"created volume capacity {created.capacity_bytes} less than requested capacity"
             f" {draft.required_bytes}"

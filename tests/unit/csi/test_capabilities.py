@@ -1,7 +1,7 @@
 import pytest
 from bitts.csi import capabilities, v1
 from bitts.csi.failures import Finality, finality, is_infeasible
-from bitts.rpc.codes import Code
+from bitts.rpc.codes import Code, RpcError, UnreadableError
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,12 @@ OPEN = {Code.CANCELLED, Code.DEADLINE_EXCEEDED, Code.UNAVAILABLE, Code.ABORTED}
 @pytest.mark.parametrize("code", [code for code in Code if code is not Code.OK])
 def test_a_failure_is_final_unless_the_driver_may_go_on(code: Code) -> None:
     expected = Finality.IN_BACKGROUND if code in OPEN else Finality.FINAL
-    assert finality(code) is expected
+    assert finality(RpcError(code)) is expected
+
+
+@pytest.mark.parametrize("code", [code for code in Code if code is not Code.OK])
+def test_an_answer_that_nobody_can_read_proves_nothing(code: Code) -> None:
+    assert finality(UnreadableError(code)) is Finality.IN_BACKGROUND
 
 
 def test_only_an_invalid_argument_is_infeasible() -> None:

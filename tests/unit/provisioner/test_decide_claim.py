@@ -78,11 +78,14 @@ def test_with_a_selected_node_the_wait_is_over() -> None:
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"storage_class": None}, 'storageClass "fast" not found'),
+        (
+            {"storage_class": None, "claim": claims.claim(storage_class_name="")},
+            "names no StorageClass",
+        ),
         ({"claim": claims.claim(data_source=SNAPSHOT)}, "spec.dataSource VolumeSnapshot 'snap'"),
         ({"claim": claims.claim(data_source_ref=SNAPSHOT)}, "nothing was created"),
     ],
-    ids=["class missing", "data source", "data source reference"],
+    ids=["no class", "data source", "data source reference"],
 )
 def test_what_only_people_can_change_is_reported_and_tried_slowly(
     fields: dict[str, Any], text: str
@@ -92,6 +95,11 @@ def test_what_only_people_can_change_is_reported_and_tried_slowly(
     assert (report.claim, report.verdict) == (REF, Verdict.UNREACHED)
     assert text in report.reason
     assert wait == WaitFor(report.reason, decide.SLOW_RETRY)
+
+
+def test_a_class_that_the_cache_lacks_is_asked_for_before_anybody_is_told() -> None:
+    [step] = plan(storage_class=None)
+    assert step == model.ConfirmClass(REF, "fast", "the cache knows no StorageClass fast")
 
 
 @pytest.mark.parametrize(

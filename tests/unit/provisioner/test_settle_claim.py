@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from bitts.core.plans import Done, Failed, RetryLater, WaitFor
 from bitts.kube import errors, objects
-from bitts.rpc.codes import Code, RpcError
+from bitts.rpc.codes import Code, RpcError, UnreadableError
 from bitts.volumes.secrets import SecretRef
 from csi_provisioner import decide, model, names, settle
 from csi_provisioner.model import Conclude, Created, Verdict
@@ -75,9 +75,10 @@ def test_an_answer_without_volume_leaves_the_work_open(answer: Created | None, f
     assert isinstance(retry, RetryLater)
 
 
-def test_a_volume_that_is_too_small_is_discarded() -> None:
-    [step] = done(CREATE, Created("vol-1", GIB - 1))
-    text = f"created volume capacity {GIB - 1} less than requested capacity {GIB}"
+@pytest.mark.parametrize("size", [GIB - 1, -1])
+def test_a_volume_that_is_too_small_is_discarded(size: int) -> None:
+    [step] = done(CREATE, Created("vol-1", size))
+    text = f"created volume capacity {size} less than requested capacity {GIB}"
     assert step == model.DiscardVolume(DRAFT, "vol-1", text)
     report, retry = done(step)
     assert report == Conclude(REF, Verdict.FINAL, text, DRAFT)
@@ -132,6 +133,15 @@ def test_for_a_deleted_claim_only_a_sure_answer_ends_the_work(code: Code) -> Non
 
 def test_an_error_that_is_no_status_leaves_the_work_open() -> None:
     assert verdict(failed(CREATE, OSError("broken pipe"))) is Verdict.BACKGROUND
+
+
+@pytest.mark.parametrize("code", [Code.INTERNAL, Code.RESOURCE_EXHAUSTED, Code.INVALID_ARGUMENT])
+def test_an_answer_that_cannot_be_read_leaves_the_work_open(code: Code) -> None:
+    """Whatever stands for it here, the driver did not say so: its volume may be there."""
+    draft = claims.draft(selected_node="n1")
+    steps = failed(model.CreateVolume(draft, "why"), UnreadableError(code), on_node("n1"), PLACED)
+    assert verdict(steps) is Verdict.BACKGROUND
+    assert isinstance(steps[-1], RetryLater)
 
 
 def test_a_secret_that_cannot_be_read_never_reached_the_driver() -> None:
@@ -310,3 +320,17 @@ def test_an_attributes_class_that_cannot_be_read_is_named() -> None:
 
 def test_without_a_note_the_driver_is_not_asked() -> None:
     assert kinds(failed(model.NoteIntent(DRAFT, "why"), BROKEN)) == ["RetryLater"]
+
+
+def test_a_class_that_is_there_only_has_to_reach_the_cache() -> None:
+    action = model.ConfirmClass(REF, "fast", "why")
+    assert kinds(done(action, claims.storage_class())) == ["RetryLater"]
+    assert kinds(failed(action, BROKEN)) == ["RetryLater"]
+
+
+def test_a_class_that_is_not_there_is_reported_and_waited_for() -> None:
+    report, wait = failed(model.ConfirmClass(REF, "fast", "why"), MISSING)
+    assert isinstance(report, Conclude)
+    assert (report.claim, report.verdict) == (REF, Verdict.UNREACHED)
+    assert report.reason.startswith('storageClass "fast" not found: create it')
+    assert wait == WaitFor(report.reason, decide.SLOW_RETRY)

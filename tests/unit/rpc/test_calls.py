@@ -5,7 +5,7 @@ import contextlib
 
 import pytest
 from bitts.rpc import calls, channel, server
-from bitts.rpc.codes import Code, RpcError
+from bitts.rpc.codes import Code, RpcError, UnreadableError
 from support import rpcs, waiting
 from support.rpcs import PREFIX, Text
 
@@ -102,7 +102,7 @@ async def test_an_answer_that_cannot_be_read_is_internal(client: channel.Channel
         def parse(cls, data: bytes) -> "Picky":
             raise ValueError("secret inside")
 
-    with pytest.raises(RpcError) as caught:
+    with pytest.raises(UnreadableError) as caught:
         await client.unary(f"{PREFIX}Echo", Text("x"), Picky, timeout=5.0)
     assert caught.value == RpcError(Code.INTERNAL, "the answer is no Picky (ValueError)")
 

@@ -5,7 +5,7 @@ import logging
 import h2.connection
 import pytest
 from bitts.rpc import channel, server
-from bitts.rpc.codes import Code, RpcError
+from bitts.rpc.codes import Code, RpcError, UnreadableError
 from support import rawhttp2
 from support.rawhttp2 import OK, TRAILERS, framed
 from support.rpcs import PREFIX, Text
@@ -108,6 +108,8 @@ async def test_a_bad_answer_is_an_error(
         with pytest.raises(RpcError, match=text) as caught:
             await ask(path)
     assert caught.value.code is code
+    is_unreadable = code in (Code.INTERNAL, Code.UNKNOWN)
+    assert isinstance(caught.value, UnreadableError) is is_unreadable, "the peer's own word differs"
 
 
 @pytest.mark.parametrize("hangs_up", [False, True], ids=["stays", "hangs up"])
