@@ -96,9 +96,7 @@ def _ordered(resource: Resource, obj: Object) -> Object:
 def check(resource: Resource, metadata: Object) -> list[Cause]:
     """Check name, labels and finalizers."""
     causes = _check_name(resource, metadata.get("name"))
-    for index, owner in enumerate(metadata.get("ownerReferences") or ()):
-        path = f"metadata.ownerReferences[{index}]"
-        causes += [errors.required(f"{path}.{name}") for name in _OWNER if not owner.get(name)]
+    causes += _check_owners(metadata.get("ownerReferences") or ())
     for key, value in (metadata.get("labels") or {}).items():
         if not is_qualified(key):
             causes.append(
@@ -110,6 +108,23 @@ def check(resource: Resource, metadata: Object) -> list[Cause]:
         if "/" not in name and name not in ("orphan", "foregroundDeletion"):
             why = "name is neither a standard finalizer name nor is it fully qualified"
             causes.append(errors.invalid_value(f"metadata.finalizers[{index}]", name, why))
+    return causes
+
+
+def _check_owners(owners: collections.abc.Sequence[Object]) -> list[Cause]:
+    """Each owner is named in full, and at most one of them is the controller."""
+    path = "metadata.ownerReferences"
+    causes = [
+        errors.required(f"{path}[{index}].{name}")
+        for index, owner in enumerate(owners)
+        for name in _OWNER
+        if not owner.get(name)
+    ]
+    leading = [f"{one.get('kind')}/{one.get('name')}" for one in owners if one.get("controller")]
+    for other in leading[1:]:
+        why = "Only one reference can have Controller set to true. Found "
+        why += f'"true" in references for {leading[0]} and {other}'
+        causes.append(errors.invalid_value(path, list(owners), why))
     return causes
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from bitts.core.plans import Done, Failed, RetryLater, WaitFor
 from bitts.kube import quantity
 from bitts.kube.errors import NotFound
@@ -78,7 +79,14 @@ class DropObject:
     reason: str
 
 
-CapacityAction = AskRoom | WriteObject | DropObject
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Tell that a figure could not be kept right; ``reason`` says what failed."""
+
+    reason: str
+
+
+CapacityAction = AskRoom | WriteObject | DropObject | Report
 CapacityPlan = Sequence[CapacityAction | RetryLater | WaitFor]
 
 
@@ -123,8 +131,7 @@ def settle(
 ) -> CapacityPlan:
     """What follows from one action; ``owner`` is who the objects shall belong to."""
     if isinstance(outcome, Failed):
-        is_gone = isinstance(outcome.action, DropObject) and isinstance(outcome.error, NotFound)
-        return [] if is_gone else [RetryLater(str(outcome.error))]
+        return _failed(outcome.action, outcome.error)
     if not isinstance(outcome.action, AskRoom):
         return []
     room = outcome.value
@@ -139,6 +146,14 @@ def settle(
         return []
     version = current.metadata.resource_version
     return [WriteObject(item, room, "it has changed", current.name, version, owners)]
+
+
+def _failed(action: CapacityAction, error: Exception) -> CapacityPlan:
+    if isinstance(action, DropObject) and isinstance(error, NotFound):
+        return []
+    what = "the driver did not tell" if isinstance(action, AskRoom) else "the object was refused"
+    text = f"{what}: {error}"
+    return [Report(text), RetryLater(text)]
 
 
 def body(driver_name: str, action: WriteObject) -> dict[str, Any]:
@@ -192,10 +207,15 @@ def _room(found: CSIStorageCapacity) -> Room | None:
 def _owners(
     current: CSIStorageCapacity, owner: OwnerReference | None
 ) -> tuple[OwnerReference, ...]:
+    """Who the object shall belong to: those it belongs to, and ``owner`` as its controller.
+
+    Only one may be that, and after a rollout the former ReplicaSet still is: it stays an owner.
+    """
     known = current.metadata.owner_references
     if owner is None or any(one.controller and one.uid == owner.uid for one in known):
         return known
-    return (*known, owner)
+    others = (one for one in known if one.uid != owner.uid)
+    return (*(msgspec.structs.replace(one, controller=False) for one in others), owner)
 
 
 def _reference(owner: OwnerReference) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import functools
 from collections.abc import Iterable
 from typing import Any
 
+from bitts.core import logs
 from bitts.core.ledger import Ledger
 from bitts.core.reconcile import Controller
 from bitts.core.workqueue import WorkQueue
@@ -59,6 +60,7 @@ class Publisher:
         self._places = places
         self._wanted: dict[str, Item] = {}
         self._is_refresh_due = False
+        self._log = logs.get("capacity")
         self._controller: Controller[CapacitySeen, capacity.CapacityAction] = Controller(
             "capacity",
             queue=queue,
@@ -90,7 +92,7 @@ class Publisher:
     async def run(self) -> None:
         """Publish until the queue is shut down or this is cancelled; caches have to be synced."""
         self._objects.subscribe(self._object_changed, own_writes=lambda old, new: None)
-        self._classes.subscribe(lambda old, new: self._refresh_soon())
+        self._classes.subscribe(self._class_changed)
         self._places.on_change(self._refresh_soon)
         self._refresh()
         for found in self._objects.items():
@@ -139,6 +141,12 @@ class Publisher:
             if found is not None:
                 self._queue.add(capacity.key_of(found))
 
+    def _class_changed(self, old: StorageClass | None, new: StorageClass | None) -> None:
+        """A class made anew may have other parameters, so that another pool has to be asked."""
+        self._refresh_soon()
+        if new is not None:
+            self._changed_in((), new.name)
+
     def _refresh_soon(self) -> None:
         if not self._is_refresh_due:
             self._is_refresh_due = True
@@ -171,6 +179,8 @@ class Publisher:
                 return await self._ask(action)
             case capacity.WriteObject():
                 await self._write(action)
+            case capacity.Report():
+                self._log.warning("Capacity is not up to date", err=action.reason, **_about(seen))
             case capacity.DropObject():
                 await self._client.delete(
                     _KIND, action.name, self._options.namespace, uid=action.uid
@@ -196,3 +206,11 @@ class Publisher:
             body = capacity.body(self._driver.info.name, action)
             stored = await self._client.create(_KIND, body, namespace)
         self._objects.overlay(stored)
+
+
+def _about(seen: CapacitySeen) -> dict[str, str]:
+    """What a log record names: the figure, or the object that nobody needs."""
+    if seen.item is None:
+        return {"object": seen.objects[0].name}
+    segment = ",".join(f"{key}={value}" for key, value in seen.item.segment)
+    return {"storage_class": seen.item.class_name, "segment": segment}

@@ -140,6 +140,18 @@ CREATIONS = [
         {"metadata": {"ownerReferences": [{"kind": "Pod"}]}},
         r"metadata.ownerReferences\[0\].uid: Required",
     ),
+    (
+        "configmaps",
+        {
+            "metadata": {
+                "ownerReferences": [
+                    {"apiVersion": "v1", "kind": "Pod", "name": n, "uid": n, "controller": True}
+                    for n in ("a", "b")
+                ]
+            }
+        },
+        "Only one reference can have Controller set to true",
+    ),
     ("configmaps", {"data": {"a b": ""}}, "valid config key"),
     ("secrets", {"data": {"k": "not base64!"}}, "use stringData for text"),
     ("leases", {"spec": {"leaseDurationSeconds": 0}}, "must be greater than 0"),

@@ -171,6 +171,23 @@ def test_an_owner_is_added_beside_the_others() -> None:
     assert [one["uid"] for one in references] == ["pod-uid", "owner-uid"]
 
 
+def test_of_two_controllers_the_new_one_remains() -> None:
+    """The API server takes one only, and the ReplicaSet of before a rollout is still there."""
+    former = msgspec.structs.replace(OWNER, name="csi-1", uid="former-uid")
+    [write] = settle(seen(stored(owners=(former,))), ASK, Room(GIB))
+    assert isinstance(write, WriteObject)
+    references = capacity.change(write)["metadata"]["ownerReferences"]
+    assert [one["uid"] for one in references] == ["former-uid", "owner-uid"]
+    assert [one.get("controller", False) for one in references] == [False, True]
+
+
+def test_an_owner_that_is_no_controller_yet_becomes_one() -> None:
+    mere = msgspec.structs.replace(OWNER, controller=False)
+    [write] = settle(seen(stored(owners=(mere,))), ASK, Room(GIB))
+    assert isinstance(write, WriteObject)
+    assert write.owners == (OWNER,)
+
+
 def test_what_an_owner_blocks_stays_blocked() -> None:
     blocking = msgspec.structs.replace(ANOTHER, block_owner_deletion=True)
     [write] = settle(seen(stored(owners=(blocking,))), ASK, Room(GIB))
@@ -190,5 +207,9 @@ def test_errors_are_retried_but_a_vanished_object_is_no_error() -> None:
     missing = errors.NotFound("gone", status=404)
     drop = DropObject("csisc-1", "uid", "why")
     assert capacity.settle(None, seen(), Failed(drop, missing)) == []
-    assert capacity.settle(None, seen(), Failed(ASK, missing)) == [RetryLater(str(missing))]
+    text = f"the driver did not tell: {missing}"
+    failed = capacity.settle(None, seen(), Failed(ASK, missing))
+    assert failed == [capacity.Report(text), RetryLater(text)]
+    refused = capacity.settle(None, seen(), Failed(drop, errors.Forbidden("no", status=403)))
+    assert refused[0] == capacity.Report("the object was refused: no (403 )")
     assert settle(seen(), drop, None) == []
