@@ -53,6 +53,19 @@ async def test_a_deleted_claim_s_volume_is_finished_and_deleted(cluster: cluster
         assert stand.csi.count("DeleteVolume") == 1
 
 
+async def test_an_answer_that_cannot_be_read_does_not_lose_a_deleted_claim_s_volume(
+    cluster: clusters.Cluster,
+) -> None:
+    async with provisioning.stand(cluster) as stand:
+        await stand.provisioner("--retry-interval-start=1s")
+        stand.csi.inject(Fault("CreateVolume", when=When.AFTER, garbles=True))
+        await stand.claim("data", await stand.make_class())
+        await stand.event("data", "the answer is no CreateVolumeResponse")
+        await stand.decided("data", "RetryLater")
+        await stand.delete_claim("data")
+        await stand.quiet(0)
+
+
 async def test_after_a_final_error_a_deleted_claim_is_let_go(cluster: clusters.Cluster) -> None:
     async with provisioning.stand(cluster) as stand:
         await stand.provisioner("--retry-interval-start=1s")
@@ -106,7 +119,7 @@ async def test_a_full_node_is_unselected_and_another_may_be_selected(
         )
         await stand.event("data", "rpc error: code = ResourceExhausted")
         await stand.annotate("data", **{selected: "gone"})
-        await stand.event("data", "error getting CSINode for selected node 'gone'")
+        await stand.event("data", 'error getting CSINode for selected node "gone"')
         await stand.annotate("data", **{selected: node.name})
         await stand.bound("data")
         await stand.quiet(1)
@@ -154,7 +167,7 @@ async def test_what_users_get_wrong_is_said_on_the_claim(cluster: clusters.Clust
         await stand.claim("secret", key)
         for claim, text in (
             ("picky", "claim Selector is not supported"),
-            ("typo", f"found unknown parameter key '{prefix}/fstyp'"),
+            ("typo", f'found unknown parameter key "{prefix}/fstyp"'),
             ("half", f"'{prefix}/secret-namespace' is not: set both"),
             ("copy", "does not provision from data sources yet; nothing was created"),
             ("secret", f"error getting secret later in namespace {cluster.namespace}"),

@@ -60,7 +60,7 @@ async def test_a_driver_without_a_name_or_ready_answer_is_named(cluster: cluster
     socket = cluster.directory / "csi.sock"
     async with SmallDriver(str(socket), ""):
         process = await cluster.start_provisioner(socket)
-        assert await process.wait() == 1
+        assert await process.wait() == 255
         assert "GetPluginInfo returned no name" in process.output()
 
 
@@ -68,7 +68,7 @@ async def test_an_address_in_use_is_named(cluster: clusters.Cluster) -> None:
     async with provisioning.stand(cluster) as stand:
         port = cluster.server.access.port
         process = await stand.launch(f"--http-endpoint=127.0.0.1:{port}")
-        assert await process.wait() == 1
+        assert await process.wait() == 255
         assert f"cannot listen on --http-endpoint=127.0.0.1:{port}" in process.output()
 
 

@@ -40,7 +40,14 @@ ReplyT = TypeVar("ReplyT")
 
 
 class DriverError(Exception):
-    """The driver can't be used; the text says why and what to look at."""
+    """The driver can't be used; the text says why and what to look at.
+
+    ``is_ready``: it was connected and ready, but does not say well who it is and what it can do.
+    """
+
+    def __init__(self, message: str, *, is_ready: bool = False) -> None:
+        super().__init__(message)
+        self.is_ready = is_ready
 
 
 class Driver:
@@ -89,15 +96,18 @@ class Driver:
         measured = _Measured(metrics or (lambda driver, method, code, seconds: None))
         observers.append(calls.MetricsObserver(measured))
         opened = channel.Channel(address, observers=observers, on_lost=on_lost, reconnect=reconnect)
+        is_ready = False
         try:
             await opened.connect(connect_timeout, report=log.warning)
             await _until_ready(opened, timeout, log)
+            is_ready = True
             info = await _interview(
                 opened, timeout, needs_node=needs_node, needs_controller=needs_controller
             )
         except codes.RpcError as error:
             await opened.close()
-            raise DriverError(f"CSI driver at {address}: {error.message}") from error
+            text = f"CSI driver at {address}: {error.message}"
+            raise DriverError(text, is_ready=is_ready) from error
         except BaseException:
             await opened.close()
             raise

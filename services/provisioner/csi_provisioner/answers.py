@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import bitts
 from bitts.core.plans import RetryLater, WaitFor
+from bitts.core.process import ExitError
 from bitts.core.serving import HttpServer
 from bitts.kube.leases import LeaderElection
 from bitts.rpc import introspection
@@ -16,6 +17,7 @@ from bitts.rpc.server import Server
 
 from csi_provisioner import model, names
 from csi_provisioner.leading import Leading, Ties
+from csi_provisioner.options import FATAL
 
 _BLOCKING = (WaitFor, RetryLater, model.Conclude)
 """Steps after which nothing happens until something changes, or for a while."""
@@ -34,7 +36,7 @@ class Answers:
     async def start(self) -> None:
         """Serve. Raises ExitError naming the flag whose address or socket cannot be had."""
         if self._http is not None:
-            await self._http.start()
+            await self._listen(self._http)
         chosen = self._ties.options.sidecar.introspection
         self._introspection = await introspection.serve(
             self._sources(), chosen.path, {}, is_required=chosen.is_required
@@ -46,6 +48,12 @@ class Answers:
             await self._introspection.stop(grace=0.5)
         if self._http is not None:
             await self._http.stop()
+
+    async def _listen(self, http: HttpServer) -> None:
+        try:
+            await http.start()
+        except ExitError as error:
+            raise ExitError(FATAL, str(error)) from error
 
     def _sources(self) -> introspection.Sources:
         return introspection.Sources(

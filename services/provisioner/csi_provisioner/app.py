@@ -159,7 +159,7 @@ async def _connect_driver(process: Process, chosen: Options, registry: Registry)
             on_lost=on_lost,
         )
     except drivers.DriverError as error:
-        raise ExitError(1, str(error)) from error
+        raise ExitError(FATAL if error.is_ready else 1, str(error)) from error
 
 
 async def _policy(process: Process, chosen: Options, client: Client, driver: Driver) -> Policy:

@@ -24,7 +24,7 @@ def for_driver(parameters: Mapping[str, str]) -> dict[str, str]:
     ]
     if unknown:
         raise ParameterError(
-            f"found unknown parameter key {sorted(unknown)[0]!r} with reserved namespace"
+            f'found unknown parameter key "{sorted(unknown)[0]}" with reserved namespace'
             f" {names.PARAMETER_PREFIX}: correct it in the StorageClass"
         )
     return {key: value for key, value in parameters.items() if key not in _KNOWN}

@@ -105,8 +105,8 @@ def _late(node: str, allowed: Allowed, nodes: Nodes, settings: Settings) -> Requ
         terms = flatten(allowed)
         if allowed and not any(is_within(term, selected) for term in terms):
             raise TopologyError(
-                f"selected node {node!r} topology {_text(selected)} is not in allowed topologies:"
-                f" {'; '.join(map(_text, terms))}"
+                f"selected node '\"{node}\"' topology '{_text(selected)}' is not in allowed"
+                f" topologies: {'; '.join(map(_text, terms))}"
             )
         return Requirement((selected,), (selected,))
     requisite = _tidy(flatten(allowed)) if allowed else _aggregate((keys,), nodes)
@@ -116,18 +116,18 @@ def _late(node: str, allowed: Allowed, nodes: Nodes, settings: Settings) -> Requ
         if is_within(term, selected):
             return Requirement(requisite, requisite[start:] + requisite[:start])
     raise TopologyError(
-        f"topology {_text(selected)} from selected node {node!r} is not in requisite:"
+        f'topology {_text(selected)} from selected node "{node}" is not in requisite:'
         f" {'; '.join(map(_text, requisite))}"
     )
 
 
 def _registered_keys(node: str, nodes: Nodes) -> tuple[str, ...]:
     if node not in nodes.registered:
-        raise NodeVanishedError(f"error getting CSINode for selected node {node!r}: not found")
+        raise NodeVanishedError(f'error getting CSINode for selected node "{node}": not found')
     keys = tuple(sorted(nodes.registered[node]))
     if not keys:
         raise TopologyError(
-            f"no topology key found for node {node!r}: its CSINode does not list the driver"
+            f"no topology key found for node {node}: its CSINode does not list the driver"
             " with topologyKeys (is the driver's node plugin running there?)"
         )
     return keys
@@ -138,8 +138,8 @@ def _selected_term(node: str, keys: tuple[str, ...], nodes: Nodes) -> Term:
     missing = [key for key in keys if key not in labels]
     if missing:
         raise TopologyError(
-            f"topology labels from selected node {node!r} do not match topology keys from its"
-            f" CSINode: no label {', '.join(missing)}"
+            f"topology labels from selected node {node} does not match topology keys from CSINode"
+            f" {' '.join(keys)}: no label {', '.join(missing)}"
         )
     return term_of(labels, keys)
 

@@ -23,7 +23,7 @@ def test_known_reserved_keys_are_ours_and_the_rest_is_for_the_driver() -> None:
 
 def test_a_misspelt_reserved_key_is_named() -> None:
     with pytest.raises(
-        parameters.ParameterError, match=r"unknown parameter key 'csi.storage.k8s.io/provisoner'"
+        parameters.ParameterError, match=r'unknown parameter key "csi.storage.k8s.io/provisoner"'
     ):
         parameters.for_driver({f"{P}provisoner": "x", "tier": "gold"})
 

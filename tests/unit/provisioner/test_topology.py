@@ -72,15 +72,26 @@ def test_loose_late_binding_with_empty_allowed_terms_restricts_nothing() -> None
 @pytest.mark.parametrize(
     ("node", "terms", "settings_", "message"),
     [
-        ("bare", (), LOOSE, "no topology key found for node 'bare'"),
-        ("unlabelled", (), LOOSE, f"no label {ZONE}"),
-        ("b", allowed("z1"), STRICT, "'b' topology example.com/zone=z2 is not in allowed"),
+        ("bare", (), LOOSE, "no topology key found for node bare"),
+        (
+            "unlabelled",
+            (),
+            LOOSE,
+            "topology labels from selected node unlabelled does not match topology keys from"
+            f" CSINode {ZONE}: no label {ZONE}",
+        ),
+        (
+            "b",
+            allowed("z1"),
+            STRICT,
+            """selected node '"b"' topology 'example.com/zone=z2' is not in allowed topologies: """,
+        ),
         ("b", [[]], STRICT, "is not in allowed topologies"),
         (
             "b",
             allowed("z1"),
             LOOSE,
-            "from selected node 'b' is not in requisite: example.com/zone=z1",
+            'from selected node "b" is not in requisite: example.com/zone=z1',
         ),
     ],
 )
@@ -94,7 +105,7 @@ def test_late_binding_errors_say_what_is_missing_where(
 
 
 def test_a_node_without_csinode_has_to_be_selected_anew() -> None:
-    with pytest.raises(NodeVanishedError, match="CSINode for selected node 'gone'"):
+    with pytest.raises(NodeVanishedError, match='CSINode for selected node "gone"'):
         topology.requirement("claim", "gone", (), NODES, LOOSE)
 
 
