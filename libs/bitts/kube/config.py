@@ -12,9 +12,13 @@ import pathlib
 import ssl
 import urllib.parse
 import urllib.request
+from typing import TYPE_CHECKING
 
 from bitts.kube import credentials as credential_sources
-from bitts.kube import errors, kubeconfig
+from bitts.kube import errors
+
+if TYPE_CHECKING:
+    from bitts.kube import kubeconfig
 
 SERVICE_ACCOUNT = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -89,7 +93,7 @@ async def from_service_account(directory: pathlib.Path = SERVICE_ACCOUNT) -> Con
 
 
 async def _from_kubeconfig(paths: str, source: str) -> Config:
-    found = await asyncio.to_thread(kubeconfig.read, paths, source)
+    found = await asyncio.to_thread(_read, paths, source)
     return Config(
         server=found.server,
         origin=found.origin,
@@ -103,6 +107,12 @@ async def _from_kubeconfig(paths: str, source: str) -> Config:
         proxy=found.proxy or _environment_proxy(found.server),
         headers=found.headers,
     )
+
+
+def _read(paths: str, source: str) -> "kubeconfig.Found":
+    from bitts.kube import kubeconfig  # 7 MB and 60 ms that a pod has no use for
+
+    return kubeconfig.read(paths, source)
 
 
 def ssl_context(config: Config) -> ssl.SSLContext | None:

@@ -15,14 +15,15 @@ from typing import Any
 import yaml
 
 from bitts.kube import credentials as credential_sources
-from bitts.kube import execplugin
-from bitts.kube import lean as _lean  # noqa: F401 - makes the imports below small
+from bitts.kube import execplugin, lean
 from bitts.kube.errors import ConfigError
 
+lean.import_configuration()
+
 # isort: split
-from kubernetes_asyncio.client.configuration import Configuration
-from kubernetes_asyncio.config import kube_config
-from kubernetes_asyncio.config.config_exception import ConfigException
+from kubernetes_asyncio.client.configuration import Configuration  # noqa: E402 - made lean above
+from kubernetes_asyncio.config import kube_config  # noqa: E402
+from kubernetes_asyncio.config.config_exception import ConfigException  # noqa: E402
 
 _PROVIDER_TIMEOUT = 60.0
 

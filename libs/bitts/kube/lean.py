@@ -1,11 +1,12 @@
 """Import kubernetes_asyncio without its roughly 900 generated model modules (72 → 39 MB).
 
-Importing this module before anything below ``kubernetes_asyncio`` is all there is to do. A
-meta-path finder replaces only the *execution* of four ``__init__.py`` files by a module
-``__getattr__`` (PEP 562): the packages keep their real spec, path and file, submodules import
-as usual, and a name such as ``client.V1Lease`` is imported when it is first asked for, from
-the file that the original ``__init__.py`` says. If the package was imported before, nothing
-is changed: it works as it is, only larger.
+Importing this module before anything below ``kubernetes_asyncio`` or ``aiohttp`` is all there is
+to do, but for ``import_configuration``, which whoever reads kubeconfigs calls. A meta-path
+finder replaces only the *execution* of four ``__init__.py`` files by a module ``__getattr__``
+(PEP 562): the packages keep their real spec, path and file, submodules import as usual, and a
+name such as ``client.V1Lease`` is imported when it is first asked for, from the file that the
+original ``__init__.py`` says. If the package was imported before, nothing is changed: it works
+as it is, only larger.
 
 Reading a kubeconfig needs neither the generated API client nor urllib3 (3.4 MB, 50 ms), which
 the modules that do it import all the same: the one is loaded when somebody calls for it, the
@@ -151,4 +152,3 @@ def _import_lazily(name: str) -> None:
 
 install()
 import_aiohttp()
-import_configuration()

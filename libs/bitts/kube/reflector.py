@@ -164,9 +164,12 @@ class Reflector(Generic[T]):
         if isinstance(error, errors.ServerError) and self._failures >= _RELIST_AFTER:
             # Alive, but it does not like this version: it may come from before a restore.
             self._version = ""
-        if isinstance(error, errors.Forbidden | errors.Unauthorized):
+        if isinstance(error, errors.Forbidden):
             hint = f"grant get, list and watch on {self._kind.resource}"
             self._log.error("Not allowed to list or watch", err=error, hint=hint)
+        elif isinstance(error, errors.Unauthorized):
+            hint = "the token or client certificate is wrong or has expired: renew it"
+            self._log.error("The API server does not know us", err=error, hint=hint)
         else:
             self._log.error("Listing or watching failed, trying again", err=error)
 

@@ -12,11 +12,13 @@ import dataclasses
 import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
 
-import aiohttp
-import yarl
-
 from bitts.kube import config as configuration
 from bitts.kube import errors
+from bitts.kube import lean as _lean  # noqa: F401 - makes the imports below small
+
+# isort: split
+import aiohttp
+import yarl
 
 CONNECT_TIMEOUT = 10.0
 _JSON = "application/json"

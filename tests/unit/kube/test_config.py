@@ -295,7 +295,7 @@ async def test_certificates(tmp_path: pathlib.Path) -> None:
 
 
 LEAN = """
-import bitts.kube.client, bitts.kube.config, sys
+import bitts.kube.client, bitts.kube.kubeconfig, sys
 models = [name for name in sys.modules if name.startswith("kubernetes_asyncio.client.models.")]
 import kubernetes_asyncio
 from kubernetes_asyncio import client
@@ -316,7 +316,7 @@ def test_the_client_library_is_imported_lean() -> None:
 
 
 UNUSED = """
-import bitts.kube.config, sys
+import bitts.kube.kubeconfig, sys
 unused = ("urllib3.util", "dateutil", "kubernetes_asyncio.client.api_client")
 print([name in sys.modules for name in unused])
 from kubernetes_asyncio.client import ApiClient, Configuration
@@ -344,8 +344,17 @@ def test_what_reading_a_kubeconfig_does_not_need_is_imported_when_it_is_asked_fo
     ]
 
 
+def test_a_pod_loads_nothing_that_reads_kubeconfigs() -> None:
+    names = "['yaml', 'kubernetes_asyncio', 'bitts.kube.kubeconfig']"
+    code = f"import bitts.kube.client, sys; print([n for n in {names} if n in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "[]"
+
+
 def test_a_fat_import_before_ours_works_too() -> None:
-    code = "import kubernetes_asyncio.client; import bitts.kube.config; print('ok')"
+    code = "import kubernetes_asyncio.client; import bitts.kube.kubeconfig; print('ok')"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
