@@ -86,6 +86,7 @@ class Flags:
                 " host, usually /var/lib/kubelet/plugins/DRIVER/csi.sock",
                 1,
             )
+        is_probe = values[self._mode] == names.PROBE_MODE
         return Options(
             csi_address=companion.csi_address,
             endpoint=endpoint,
@@ -93,8 +94,9 @@ class Flags:
             timeout=self._positive(values),
             ready_timeout=values[self._ready],
             limits=Limits(values[self._refusals], values[self._silence]),
-            is_probe=values[self._mode] == names.PROBE_MODE,
-            http=self._http_options(values),
+            is_probe=is_probe,
+            # As upstream, an old exec probe looks at nothing else that it is given.
+            http=HttpOptions() if is_probe else self._http_options(values),
             introspection=companion.introspection,
             logs=companion.logs,
             warnings=self._warnings(values),

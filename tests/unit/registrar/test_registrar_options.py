@@ -68,7 +68,9 @@ def test_the_deprecated_port_is_an_endpoint() -> None:
 
 
 def test_the_old_probe_is_known() -> None:
-    assert parse(REQUIRED, "--mode=kubelet-registration-probe").is_probe
+    old = (REQUIRED, "--mode=kubelet-registration-probe")
+    assert parse(*old).is_probe
+    assert parse(*old, "--http-endpoint=:1", "--health-port=2").is_probe, "it looks at nothing else"
 
 
 @pytest.mark.parametrize(
