@@ -26,7 +26,7 @@ $(STAMP): requirements-dev.txt constraints.txt debian-packages.txt scripts/debia
 demo: $(STAMP) ## claims become volumes, pods write and read them, all goes again
 	@$(BIN)/bitts demo $(ARGS)
 
-test: $(STAMP) ## check, and every test, the service tests also on Kubernetes itself. ARGS chooses some
+test: $(STAMP) ## every test, the service tests also on Kubernetes itself. ARGS chooses some
 	@$(if $(ARGS),$(BIN)/python -m pytest $(ARGS),scripts/test)
 
 test-vm: $(STAMP) ## what this kernel cannot run, under Debian's kernel in an emulator. ARGS chooses some
