@@ -1,4 +1,4 @@
-"""``make check`` is part of what ``make test``, and so CI, runs."""
+"""``make check`` and ``make test-vm`` are part of what CI runs, and else of their own."""
 
 import os
 import pathlib
@@ -20,6 +20,7 @@ def checkout(tmp_path: pathlib.Path) -> pathlib.Path:
     for name in (*(f".venv/bin/{tool}" for tool in TOOLS), "scripts/test-vm"):
         program_at(tmp_path / name, "exit 0")
     program_at(tmp_path / "scripts" / "test-coverage", "exit 0")
+    program_at(tmp_path / "bin" / "id", "echo 0")  # with CI=true not being root is a failure
     return tmp_path
 
 
@@ -29,8 +30,9 @@ def program_at(path: pathlib.Path, body: str) -> None:
     path.chmod(0o755)
 
 
-def run(script: pathlib.Path) -> tuple[int, str]:
-    environ = {**os.environ, "CI": ""}  # without root a test run leaves something out, rightly
+def run(script: pathlib.Path, ci: str = "") -> tuple[int, str]:
+    path = f"{script.parents[1] / 'bin'}:{os.environ['PATH']}"
+    environ = {**os.environ, "CI": ci, "PATH": path}
     done = subprocess.run(
         [script],
         env=environ,
@@ -45,9 +47,24 @@ def run(script: pathlib.Path) -> tuple[int, str]:
 
 def test_what_passes_is_said_in_a_line(checkout: pathlib.Path) -> None:
     assert run(checkout / "scripts" / "check") == (0, "")
-    code, said = run(checkout / "scripts" / "test")
+    code, said = run(checkout / "scripts" / "test", ci="true")
     assert code == 0
     assert "make check: passed" in said
+
+
+def test_outside_of_ci_what_has_its_own_command_is_named(checkout: pathlib.Path) -> None:
+    for name in (".venv/bin/mypy", "scripts/test-vm"):
+        program_at(checkout / name, "exit 1")
+    code, said = run(checkout / "scripts" / "test")
+    assert code == 0
+    assert "left to commands of their own: make check, and make test-vm" in said
+
+
+def test_what_fails_in_the_emulator_fails_ci_with_its_words(checkout: pathlib.Path) -> None:
+    program_at(checkout / "scripts" / "test-vm", "echo '1 failed'; exit 1")
+    code, said = run(checkout / "scripts" / "test", ci="true")
+    assert code == 1
+    assert "1 failed" in said
 
 
 @pytest.mark.parametrize(
@@ -73,7 +90,7 @@ def test_each_check_that_fails_is_named_and_none_is_left_out(
 
 def test_a_check_that_fails_fails_the_tests_with_its_words(checkout: pathlib.Path) -> None:
     program_at(checkout / ".venv" / "bin" / "mypy", "echo 'x.py:1: error: so wrong'; exit 1")
-    code, said = run(checkout / "scripts" / "test")
+    code, said = run(checkout / "scripts" / "test", ci="true")
     assert code == 1
     assert "x.py:1: error: so wrong" in said
     assert "make check: types failed" in said
