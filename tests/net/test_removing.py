@@ -80,7 +80,7 @@ def test_what_would_be_refused_is_removed_all_the_same(
 @pytest.mark.parametrize(
     ("plugin", "keys"),
     [
-        ("firewall", {"backend": "firewalld"}),
+        ("firewall", {"ingressPolicy": "strange"}),
         (
             "portmap",
             {

@@ -173,6 +173,8 @@ def describe(operation: op.Operation) -> str:  # noqa: C901 - a table
             return f"laying iptables rules for IPv{version}"
         case traffic.ForgetFlows():
             return "forgetting tracked flows"
+        case traffic.AddSource(zone, source) | traffic.RemoveSource(zone, source):
+            return f"changing zone {zone} for {source}"
         case traffic.AllowLoopbackSources(address):
             return f"unable to enable route_localnet toward {address}"
         case op.RunDelegate(type=kind):

@@ -26,6 +26,8 @@ from bitts.net.tc import Discipline
 from cni_daemon.operations import Operation
 
 _LABEL_LIMIT = 200
+FIREWALLD = "firewalld"
+"""Key of a setting of the host: whether firewalld runs."""
 
 
 class Place(enum.StrEnum):
@@ -124,7 +126,9 @@ class Look:
 
     ``elements`` are sets and maps, each with the key of an element that may be there;
     ``host_disciplines`` names links (among ``host``) whose queueing disciplines matter;
-    ``files`` are texts to read, small ones; ``paths`` are patterns of files to look for.
+    ``files`` are texts to read, small ones; ``paths`` are patterns of files to look for;
+    ``zone`` is one of firewalld's, if its sources matter. Among ``host_settings`` may be
+    ``FIREWALLD``, which is no file: "1" while firewalld runs.
     """
 
     host: tuple[str, ...] = ()
@@ -142,6 +146,7 @@ class Look:
     host_disciplines: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
+    zone: str = ""
 
     def without(self, planned: Mapping[Place, tuple[Link, ...]]) -> "Look":
         """Do not look for links that will only be made by the plan."""
@@ -189,6 +194,7 @@ class Observed:
     elements: Mapping[tuple[Container, bytes], Element] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    zone_sources: frozenset[str] = frozenset()
 
     def with_planned(self, planned: Mapping[Place, tuple[Link, ...]]) -> "Observed":
         """Add links that earlier plugins of the chain plan to make, as if they were there."""

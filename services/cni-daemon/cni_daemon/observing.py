@@ -16,13 +16,15 @@ from bitts.net.rules import Rule
 from bitts.net.sockets import Socket
 from bitts.net.tc import Discipline
 
-from cni_daemon import scene
-from cni_daemon.model import Look, Observed, Place, View
+from cni_daemon import scene, zones
+from cni_daemon.model import FIREWALLD, Look, Observed, Place, View
 from cni_daemon.names import FIRST_INDEX
 from cni_daemon.scene import Scene
 
 _FILE_SIZE = 1 << 20
 _REMEMBERED = 256
+_TOLD = {*SETTINGS, FIREWALLD}
+"""Settings whose changes are heard of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +54,15 @@ class Memory:
     def known(self) -> Known:
         """Return what is known now; who looks at more adds it, to no effect if it is too late."""
         with self._mutex:
-            if self._changes.happened() or len(self._known.links) > _REMEMBERED:
+            known = self._known
+            if self._changes.happened() or len(known.links) > _REMEMBERED or _is_outdated(known):
                 self._known = Known()
             return self._known
+
+
+def _is_outdated(known: Known) -> bool:
+    """Say whether firewalld, if anybody asked for it, has come or gone: the kernel tells not."""
+    return FIREWALLD in known.settings and known.settings[FIREWALLD] != zones.running()
 
 
 def observe(
@@ -67,6 +75,8 @@ def observe(
     host = _host(look, where, Known() if known is None else known)
     pod = _pod(look, where) if where.has_pod else None
     found = Observed(host, pod, settled, _elements(look.elements), _files(look.files))
+    if look.zone:
+        found = replace(found, zone_sources=zones.sources(look.zone))
     if look.paths:
         found = replace(found, paths={each: tuple(sorted(glob.glob(each))) for each in look.paths})
     return found
@@ -112,7 +122,7 @@ def _known_addresses(
 
 def _known_settings(look: Look, known: Known) -> dict[str, str]:
     found = _settings(each for each in look.host_settings if each not in known.settings)
-    known.settings.update((key, value) for key, value in found.items() if key in SETTINGS)
+    known.settings.update((key, value) for key, value in found.items() if key in _TOLD)
     return {**{n: known.settings[n] for n in look.host_settings if n in known.settings}, **found}
 
 
@@ -211,5 +221,5 @@ def _every_address(channel: Socket, seen: Mapping[str, Link]) -> dict[str, tuple
 
 
 def _settings(keys: Iterable[str]) -> dict[str, str]:
-    values = ((key, sysctls.read(key)) for key in keys)
+    values = ((key, zones.running() if key == FIREWALLD else sysctls.read(key)) for key in keys)
     return {key: value for key, value in values if value is not None}

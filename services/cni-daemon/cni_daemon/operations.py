@@ -30,12 +30,14 @@ from cni_daemon.devices import (
 from cni_daemon.dhcp.operations import ReleaseLease
 from cni_daemon.routing import AddRule, RemoveRule, ReplaceRoute
 from cni_daemon.traffic import (
+    AddSource,
     AllowLoopbackSources,
     CloseIngress,
     ForgetFlows,
     LayIptables,
     OpenIngress,
     RedirectIngress,
+    RemoveSource,
     ShapeLink,
 )
 
@@ -225,7 +227,7 @@ Simple: typing.TypeAlias = (
     MakeVeth | MakeBridge | MakeLink | ChangeLink | DeleteLink | SetPort | SetPortVlan
     | AddAddress | RemoveAddress | AwaitAddresses | AddRoute | RemoveRoute | SetSysctl
     | AddElements | RemoveElements | ApplyRules | ReleaseAddresses | RunDelegate
-    | ForgetFlows | AllowLoopbackSources | LayIptables
+    | ForgetFlows | AllowLoopbackSources | LayIptables | AddSource | RemoveSource
     | ShapeLink | OpenIngress | CloseIngress | RedirectIngress
     | AddRule | RemoveRule | ReplaceRoute | ReleaseLease
     | MakeTap | HandOver | HandBack | RemoveIdleVrf | ShareGateway | RemoveIdleGateway

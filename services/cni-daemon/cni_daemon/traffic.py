@@ -69,4 +69,22 @@ class RedirectIngress:
     target: int
 
 
+@dataclass(frozen=True, slots=True)
+class AddSource:
+    """Put an address of a container into a zone of firewalld, where it may be already."""
+
+    zone: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveSource:
+    """Take an address out of its zone. One that ``may_fail`` is only thought to be there."""
+
+    zone: str
+    source: str
+    may_fail: bool = False
+
+
+ZoneOperation = AddSource | RemoveSource
 TcOperation = ShapeLink | OpenIngress | CloseIngress | RedirectIngress

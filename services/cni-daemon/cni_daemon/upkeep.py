@@ -15,7 +15,7 @@ from bitts.core.ledger import Ledger
 from bitts.net import links
 from bitts.net.errors import NetlinkError
 
-from cni_daemon import callers, relaying, routekeeping, scene, sweeping
+from cni_daemon import callers, relaying, routekeeping, scene, sweeping, zones
 from cni_daemon.devices import RemoveIdleGateway
 from cni_daemon.engine import LOOP, Engine
 from cni_daemon.executor import Executor, OperationError
@@ -90,6 +90,7 @@ class Upkeep:
         try:
             await self._put_back(thoroughly=thoroughly)
             await self._put_back_routes()
+            await self._put_back_sources()
         except (NetlinkError, OSError) as error:
             self._log.error("Cannot look at the rules", err=error)
 
@@ -110,6 +111,19 @@ class Upkeep:
         if is_lost or restored:
             self._tally.event(Event.RELAID)
             self._log.warning("Laid elements anew", attachments=restored)
+
+    async def _put_back_sources(self) -> None:
+        """Put addresses back into zones of a firewalld that has started anew."""
+        entries = await asyncio.to_thread(zones.incomplete, self._engine.attacher.journal.entries())
+        if not entries:
+            return
+        for entry in entries:
+            await self._engine.undisturbed(entry, self._restore_sources)
+        self._tally.event(Event.RELAID)
+        self._log.warning("firewalld had forgotten addresses", attachments=len(entries))
+
+    async def _restore_sources(self, entry: Entry) -> None:
+        await asyncio.to_thread(zones.restore, entry)
 
     async def _put_back_routes(self) -> None:
         """Make routes of callers again that went, for instance with their link."""

@@ -1,6 +1,7 @@
 """Plans of the plugins that come after the first: values only, no kernel."""
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from bitts.net.links import Link
 from bitts.net.routes import Route
 from cni_daemon import operations as op
 from cni_daemon import routing, traffic
-from cni_daemon.model import Observed, Place, Plan, View
+from cni_daemon.model import FIREWALLD, Observed, Place, Plan, View
 from cni_daemon.plugins import bandwidth, firewall, portmap, portrules, tuning
 from cni_daemon.plugins.interface import AnyPlugin
 from hypothesis import given
@@ -122,6 +123,36 @@ def test_forwarding_is_one_element_per_address() -> None:
     assert len(undone(plan)) == 4
 
 
+@pytest.mark.parametrize(
+    ("backend", "running", "uses_zone"),
+    [
+        ("", "0", False), ("", "1", True), ("iptables", "1", False), ("firewalld", "0", True),
+        ("nftables", "1", True),
+    ],
+)  # fmt: skip
+def test_an_address_is_a_source_of_a_zone_where_firewalld_decides(
+    backend: str, running: str, uses_zone: bool
+) -> None:  # fmt: skip
+    seen = replace(SEEN, host=replace(SEEN.host, settings={FIREWALLD: running}))
+    plan = planned(firewall.PLUGIN, {"backend": backend, "firewalldZone": "work"}, seen)
+    added = [each.do for each in plan.steps if isinstance(each.do, traffic.AddSource)]
+    assert bool(added) == uses_zone != bool(names(plan))
+    if uses_zone:
+        assert added[2] == traffic.AddSource("work", "fd00::2/128")
+        assert undone(plan)[1] == traffic.RemoveSource("work", "fd00::2/128")
+
+
+def test_the_rules_are_laid_for_a_zone_only_where_bridges_are_closed() -> None:
+    def laid(**keys: str) -> list[op.Operation]:
+        document = {"type": "firewall", "backend": "firewalld", "prevResult": PREVIOUS, **keys}
+        made = cnicalls.call(document)
+        options = firewall.parse(made.config, made)
+        return [*firewall.foundation(options, made, SEEN)]
+
+    assert laid() == []
+    assert len(laid(ingressPolicy="same-bridge")) == 2
+
+
 def test_limits_hang_on_the_host_s_end_and_on_a_link_that_goes() -> None:
     limits = {"ingressRate": 8_000_000, "ingressBurst": 800_000,
               "egressRate": 16_000_000, "egressBurst": 800_000}  # fmt: skip
@@ -170,6 +201,7 @@ def test_every_undo_survives_the_journal() -> None:
     plans = [
         published(mapping(53, "udp", hostIP="192.0.2.1"), mapping(80)),
         planned(firewall.PLUGIN, {}),
+        planned(firewall.PLUGIN, {"backend": "firewalld"}),
         planned(bandwidth.PLUGIN, {"egressRate": 80_000, "egressBurst": 80_000}),
         planned(tuning.PLUGIN, {"mtu": 1400}),
     ]

@@ -4,6 +4,9 @@ An address is one element of a set. A packet that may pass is marked before ipta
 and one rule in iptables' own FORWARD chain accepts marked packets: its policy, often DROP, can
 be overruled only from there. As in the reference, ``CNI-ADMIN`` comes first, for people's own
 rules. Removal needs no previous result.
+
+Where firewalld runs, or is asked for, it decides: then an address is a source of one of its
+zones, and nothing else.
 """
 
 import functools
@@ -17,14 +20,15 @@ from bitts.net import nftables
 from bitts.net.iptables import Rule
 from bitts.net.nftables import Container, Element
 
-from cni_daemon.model import Call, Look, Observed, Plan, Step
+from cni_daemon.model import FIREWALLD, Call, Look, Observed, Plan, Step
 from cni_daemon.names import ALLOWED_MARK, SHARED_SETS, TABLE
 from cni_daemon.operations import AddElements, ApplyRules, Once, Operation, RemoveElements
-from cni_daemon.plugins import checking
+from cni_daemon.plugins import addressing, checking
 from cni_daemon.plugins.interface import Plugin
-from cni_daemon.traffic import LayIptables
+from cni_daemon.traffic import AddSource, LayIptables, RemoveSource
 
 _OPEN, _SAME_BRIDGE, _ISOLATED = "open", "same-bridge", "isolated"
+_IPTABLES, _FIREWALLD = _CHOSEN = ("iptables", "firewalld")
 _SETS = {4: Container(TABLE, "allowed4"), 6: Container(TABLE, "allowed6")}
 _CLOSED, _WITHIN, _APART = (Container(TABLE, name) for name in SHARED_SETS)
 _NAME_SIZE = 16
@@ -59,26 +63,37 @@ _SCRIPT = "\n".join(
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The plugin's own keys."""
+    """The plugin's own keys. Whatever is no known backend leaves the choice to us."""
 
     policy: str = _OPEN
     admin_chain: str = "CNI-ADMIN"
+    backend: str = ""
+    zone: str = "trusted"
+
+    @property
+    def may_use_zone(self) -> bool:
+        """Whether addresses may be sources of a zone."""
+        return self.backend != _IPTABLES
+
+    def uses_zone(self, observed: Observed) -> bool:
+        """Say whether they are."""
+        if self.backend == _FIREWALLD:
+            return True
+        return self.may_use_zone and observed.host.settings.get(FIREWALLD) == "1"
 
 
 def parse(config: PluginConfig, _call: Call) -> Options:
     """Read the configuration. Raises CniError."""
     fields = config.fields
-    fields.text("firewalldZone")
-    if fields.text("backend") == "firewalld":
-        raise CniError(
-            Code.UNSUPPORTED_FIELD,
-            "backend firewalld is not served: remove it, and put the pods' subnet into a zone "
-            "with `firewall-cmd --permanent --zone=trusted --add-source=SUBNET`",
-        )
     policy = fields.text("ingressPolicy") or _OPEN
     if policy not in {_OPEN, _SAME_BRIDGE, _ISOLATED}:
         raise CniError(Code.INTERNAL, f'unknown ingress policy: "{policy}"')
-    return Options(policy, fields.text("iptablesAdminChainName") or "CNI-ADMIN")
+    return Options(
+        policy,
+        fields.text("iptablesAdminChainName") or "CNI-ADMIN",
+        fields.text("backend"),
+        fields.text("firewalldZone") or "trusted",
+    )
 
 
 def _previous(call: Call) -> Result:
@@ -92,19 +107,29 @@ def _keys(call: Call) -> tuple[tuple[Container, bytes], ...]:
     return tuple((_SETS[ip.address.version], ip.address.ip.packed) for ip in addresses)
 
 
-def looks(_options: Options, call: Call) -> Look:
-    """For CHECK, look for the addresses."""
+def _sources(call: Call) -> tuple[str, ...]:
+    addresses = () if call.previous is None else call.previous.ips
+    return tuple(str(addressing.host_interface(each.address.ip)) for each in addresses)
+
+
+def looks(options: Options, call: Call) -> Look:
+    """Look whether firewalld runs; for CHECK, look for the addresses."""
     if call.command != "CHECK":
-        return Look()
+        return Look(host_settings=() if options.backend in _CHOSEN else (FIREWALLD,))
     _previous(call)
-    return Look(elements=_keys(call))
+    elements = () if options.backend == _FIREWALLD else _keys(call)
+    return Look(elements=elements, zone=options.zone if options.may_use_zone else "")
 
 
 def foundation(options: Options, call: Call, observed: Observed) -> tuple[Operation, ...]:
     """Return the rules that are missing, and what is said about the bridge."""
-    wanted = [Once("firewall", (ApplyRules(_SCRIPT),))]
-    families = dict.fromkeys(ip.address.version for ip in _previous(call).ips)
-    wanted += [_accepting(version, options.admin_chain) for version in families]
+    wanted: list[Once] = []
+    uses_zone = options.uses_zone(observed)
+    if options.policy != _OPEN or not uses_zone:
+        wanted.append(Once("firewall", (ApplyRules(_SCRIPT),)))
+    if not uses_zone:
+        families = dict.fromkeys(ip.address.version for ip in _previous(call).ips)
+        wanted += [_accepting(version, options.admin_chain) for version in families]
     if options.policy != _OPEN:
         wanted.append(_closing(options.policy, _bridge(options, call)))
     return tuple(each for each in wanted if each.key not in observed.settled)
@@ -149,8 +174,12 @@ def _closing(policy: str, bridge: str) -> Once:
     return Once(f"firewall {policy} {bridge}", tuple(said))
 
 
-def plan(_options: Options, call: Call, _observed: Observed) -> Plan:
-    """Plan one element per address; the previous result goes through."""
+def plan(options: Options, call: Call, observed: Observed) -> Plan:
+    """Plan one element, or source, per address; the previous result goes through."""
+    if options.uses_zone(observed):
+        zone = options.zone
+        sources = [Step(AddSource(zone, s), RemoveSource(zone, s)) for s in _sources(call)]
+        return Plan(tuple(sources), _previous(call))
     steps = [
         Step(AddElements(container, (Element(key),)), RemoveElements(container, (Element(key),)))
         for container, key in _keys(call)
@@ -160,14 +189,18 @@ def plan(_options: Options, call: Call, _observed: Observed) -> Plan:
 
 def check(_options: Options, call: Call, observed: Observed) -> None:
     """Find every address allowed."""
-    for ip, key in zip(_previous(call).ips, _keys(call), strict=True):
-        if key not in observed.elements:
+    allowed = zip(_previous(call).ips, _keys(call), _sources(call), strict=True)
+    for ip, key, source in allowed:
+        if key not in observed.elements and source not in observed.zone_sources:
             raise checking.fail(f"forwarding for {ip.address.ip} is not allowed any more")
 
 
-def remove(_options: object, call: Call, _observed: Observed) -> tuple[Operation, ...]:
-    """Remove the addresses of the previous result, if there is one."""
-    return tuple(RemoveElements(container, (Element(key),)) for container, key in _keys(call))
+def remove(options: Options | None, call: Call, _observed: Observed) -> tuple[Operation, ...]:
+    """Remove the addresses of the previous result, if there is one, from wherever they may be."""
+    found: list[Operation] = [RemoveElements(c, (Element(key),)) for c, key in _keys(call)]
+    if options is not None and options.may_use_zone:
+        found += [RemoveSource(options.zone, each, may_fail=True) for each in _sources(call)]
+    return tuple(found)
 
 
 PLUGIN = Plugin(
