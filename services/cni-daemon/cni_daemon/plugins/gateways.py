@@ -73,7 +73,11 @@ def in_vlan(
     mac = _mac(bridge, vlan) if there is None else there.mac
     wanted = tuple(dict.fromkeys(_interface(ip) for ip in ips))
     present = _present(name, observed)
-    dropped = [each for one in wanted for each in _conflicts(name, one, present, forces=forces)]
+    try:
+        dropped = [each for one in wanted for each in _conflicts(name, one, present, forces=forces)]
+    except CniError as error:
+        text = f"failed to set vlan interface for bridge with addr: {error.message}"
+        raise CniError(error.code, text) from None
     sharing = ShareGateway(
         bridge.index, vlan, End(name, draws.index(), mac),
         End(draws.link_name(), draws.index(), draws.mac()),
