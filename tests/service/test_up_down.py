@@ -46,6 +46,15 @@ spec:
     - name: raw
       persistentVolumeClaim: {claimName: raw}
 """
+CLAIM = """
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: made}
+spec:
+  storageClassName: bitts-directory
+  accessModes: [ReadWriteOnce]
+  resources: {requests: {storage: 8Mi}}
+"""
 CLASSES = pathlib.Path(__file__).parents[2] / "examples" / "10-storage-classes.yaml"
 
 
@@ -62,6 +71,11 @@ class Stack:
     async def kubectl(self, *words: str) -> str:
         config = f"--kubeconfig={self.folder}/cluster/kubeconfig"
         return await processes.run(["kubectl", config, *words])
+
+    async def answers(self) -> bool:
+        config = f"--kubeconfig={self.folder}/cluster/kubeconfig"
+        command = ["kubectl", config, "--request-timeout=2s", "get", "namespaces"]
+        return "kept" in await processes.run(command, check=False)
 
     async def record(self) -> dict[str, Any]:
         text = await asyncio.to_thread((self.folder / "stack.json").read_text)
@@ -99,9 +113,30 @@ async def test_a_crashed_part_comes_back_and_the_folder_stays_taken(stack: Stack
 
 
 @pytest.mark.slow
+async def test_a_cluster_in_memory_is_not_mourned_by_a_stack_that_seems_ready(
+    stack: Stack,
+) -> None:
+    await stack.bitts("up", "--detach")
+    record = await stack.record()
+    os.kill(record["processes"]["devcluster"], signal.SIGKILL)
+    pids = [record["pid"], *record["processes"].values()]
+    await waiting.until(lambda: not alive(pids), "the end of the stack")
+    log = await asyncio.to_thread((stack.folder / "logs" / "up.log").read_text)
+    assert "devcluster killed by signal 9, and the cluster was in memory and is gone" in log
+    assert not await asyncio.to_thread((stack.folder / "volumes").exists)
+    await stack.bitts("down")
+
+
+@pytest.mark.slow
 async def test_a_stack_in_a_file_lasts_until_it_is_purged(stack: Stack) -> None:
     await stack.bitts("up", "--detach", "--store=sqlite")
     await stack.kubectl("create", "namespace", "kept")
+    os.kill((await stack.record())["processes"]["devcluster"], signal.SIGKILL)
+    await waiting.until(stack.answers, "the API server, where it was")
+    # Whoever watched goes on where it was: the provisioner, the binder, the driver's node.
+    await stack.kubectl("apply", "-f", str(CLASSES))
+    await stack.apply(CLAIM)
+    await stack.kubectl("wait", "--for=jsonpath={.status.phase}=Bound", "pvc/made")
     assert "cluster and volumes stay in" in await stack.bitts("down")
     with pytest.raises(processes.ProcessError, match="holds a cluster with its volumes"):
         await stack.bitts("up")

@@ -1,8 +1,9 @@
 """What a supervisor decides: which process to start, which to kill, when to give up. Pure.
 
 A process that once was ready is restarted for ever, ever more slowly, since whatever ended
-it may pass. One that never was ready is most likely told something wrong; after a few
-attempts its last words are worth more than another attempt.
+it may pass (unless something is gone with it that the others cannot do without). One that
+never was ready is most likely told something wrong; after a few attempts its last words are
+worth more than another attempt.
 """
 
 import enum
@@ -41,11 +42,13 @@ class Phase(enum.StrEnum):
 class Child:
     """One supervised process. Times are in seconds of a monotonic clock.
 
-    ``after`` names the processes that must have been ready before its first start.
+    ``after`` names the processes that must have been ready before its first start. ``loss`` says
+    what is gone with a process that nothing can bring back: its end is that of the stack.
     """
 
     name: str
     after: tuple[str, ...] = ()
+    loss: str = ""
     phase: Phase = Phase.WAITING
     since: float = 0.0
     resume_at: float = 0.0
@@ -120,6 +123,9 @@ def ended(child: Child, now: float, exit_code: int) -> Child:
     was_steady = child.phase is Phase.READY and now - child.since >= STEADY
     failures = 1 if was_steady else child.failures + 1
     reason = describe_exit(exit_code)
+    if child.was_ready and child.loss:
+        text = f"{reason}, and {child.loss}"
+        return replace(child, phase=Phase.FAILED, since=now, failures=failures, reason=text)
     hopeless = exit_code == USAGE_ERROR or failures >= ATTEMPTS
     if hopeless and not child.was_ready:
         return replace(child, phase=Phase.FAILED, since=now, failures=failures, reason=reason)

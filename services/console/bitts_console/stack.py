@@ -20,6 +20,9 @@ BTRFS_SIZE = "16Gi"
 """Size of the btrfs that the driver makes in a sparse file where the state folder is on none."""
 
 
+_LOSS = "the cluster was in memory and is gone: start anew; --store sqlite outlives such an end"
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """What the user chose. ``backends`` are those the driver offers, the default one first.
@@ -59,7 +62,10 @@ Readiness = FileReady | SocketReady
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One process: its program (a console script of ours), arguments and what it waits for."""
+    """One process: its program (a console script of ours), arguments and what it waits for.
+
+    ``loss`` says what no restart of it brings back.
+    """
 
     name: str
     program: str
@@ -67,6 +73,7 @@ class Spec:
     ready: Readiness
     after: tuple[str, ...] = ()
     environ: Mapping[str, str] = field(default_factory=dict)
+    loss: str = ""
 
 
 def driver_socket(folders: Folders) -> pathlib.Path:
@@ -138,6 +145,7 @@ def _cluster(options: Options, folders: Folders) -> Spec:
             *(own_nodes if options.is_kubernetes else ()),
         ),
         ready=FileReady(folders.cluster / "ready.json"),
+        loss="" if options.store != "memory" else _LOSS,
     )
 
 

@@ -52,7 +52,9 @@ class Supervisor:
         self._specs = {spec.name: spec for spec in specs}
         self._logs = logs
         self._report = report
-        self._children = {spec.name: lifecycle.Child(spec.name, spec.after) for spec in specs}
+        self._children = {
+            spec.name: lifecycle.Child(spec.name, spec.after, spec.loss) for spec in specs
+        }
         self._processes: dict[str, asyncio.subprocess.Process] = {}
         self._watchers: dict[str, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()

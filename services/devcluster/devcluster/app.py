@@ -72,11 +72,19 @@ class Embedded:
         runner = web.ServerRunner(http, shutdown_timeout=_SHUTDOWN)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
-        listener = _bind(self._options.port)
+        listener = await self._bound()
         site = web.SockSite(runner, listener, ssl_context=credentials.context)
         await site.start()
         port: int = listener.getsockname()[1]
         return port
+
+    async def _bound(self) -> socket.socket:
+        """Listen where clients of an earlier run look, unless told otherwise or it is taken."""
+        if not self._options.port:
+            former = await asyncio.to_thread(files.former_port, self._options.directory)
+            with contextlib.suppress(ExitError):
+                return _bind(former)
+        return _bind(self._options.port)
 
     def _announce(self, url: str, credentials: tls.Credentials) -> None:
         directory = self._options.directory

@@ -102,6 +102,13 @@ def test_all_ready_means_every_one() -> None:
     assert not lifecycle.all_ready([READY, STARTING])
 
 
+def test_what_no_restart_brings_back_ends_the_stack() -> None:
+    gone = lifecycle.ended(dataclasses.replace(READY, loss="all is gone"), 101.0, -9)
+    assert decide(gone) == [GiveUp("a", "killed by signal 9, and all is gone")]
+    starting = dataclasses.replace(STARTING, loss="all is gone")
+    assert lifecycle.ended(starting, 101.0, 1).phase is Phase.RESTING, "nothing was there yet"
+
+
 @given(codes=st.lists(st.integers(-64, 255), max_size=30), ready=st.booleans())
 def test_pauses_only_grow_and_stay_bounded(codes: list[int], ready: bool) -> None:
     child = READY if ready else STARTING

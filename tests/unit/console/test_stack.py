@@ -41,6 +41,12 @@ def test_the_kind_and_the_store_reach_the_cluster() -> None:
     assert {"--kind=kubernetes", "--store=sqlite", "--dir=/s/cluster"} <= set(arguments)
 
 
+def test_only_a_cluster_in_memory_is_lost_with_its_process() -> None:
+    assert "--store sqlite outlives" in spec("devcluster").loss
+    assert spec("devcluster", stack.Options(store="sqlite")).loss == ""
+    assert not any(one.loss for one in stack.specs(stack.Options(), FOLDERS)[1:])
+
+
 def test_a_full_kubernetes_has_nodes_of_its_own_and_the_driver_runs_in_the_first() -> None:
     options = stack.Options(nodes=2, kind="kubernetes")
     every = {one.name: one for one in stack.specs(options, FOLDERS)}

@@ -132,7 +132,8 @@ class Kubernetes:
         except binaries.MissingError as error:
             raise ExitError(1, str(error)) from error
         tokens = await asyncio.to_thread(pki.prepare, self._layout, wanted)
-        ports = controlplane.Ports(free_port(), self._port or free_port())
+        former = await asyncio.to_thread(files.former_port, self._layout.directory)
+        ports = controlplane.Ports(free_port(), self._port or free_port(former))
         self._port = ports.api
         await asyncio.to_thread(pki.write_kubeconfigs, self._layout, tokens, ports.api)
         places = nodeplan.Places(self._layout, paths, ports.api, self._plan.network)
@@ -288,10 +289,16 @@ async def _unless_stopped(process: Process, start: Coroutine[object, object, Non
         await asyncio.gather(starting, asked, return_exceptions=True)
 
 
-def free_port() -> int:
-    """Return a port that was free a moment ago."""
+def free_port(wanted: int = 0) -> int:
+    """Return a port that was free a moment ago: the one that is wanted, if it was."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do
+        try:
+            probe.bind(("127.0.0.1", wanted))
+        except OSError:
+            if not wanted:
+                raise
+            return free_port()
         port: int = probe.getsockname()[1]
         return port
 
