@@ -20,7 +20,9 @@ _PORT_LIMIT = 1 << 16
 _PORT = re.compile(rb'("hostPort"\s*:\s*)([1-9][0-9]{0,4})(?=\s*[,}])')
 _HAS_PORTS = b'"hostPort"'
 _OVERRIDE = "CNI_NETNS_OVERRIDE"
-_CONTAINER = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.\-]{0,127}")
+_CONTAINER = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.\-]{3,127}")
+"""Shorter ones stand in other words too: whatever is cut out for them would be cut there."""
+
 _NETNS = re.compile(r"/[a-zA-Z0-9_.\-/]{1,255}")
 _ARGS = re.compile(r"IgnoreUnknown=(?:1|true)(?:;(?!MAC=|IP=|IgnoreUnknown=)[^;=]+=[^;=]*)*")
 """Arguments of which no plugin asks anything; runtimes send the pod's name in them."""

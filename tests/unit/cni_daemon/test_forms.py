@@ -62,6 +62,8 @@ def test_others_are_not_alike(stdin: bytes, variables: dict[str, str]) -> None:
         (STDIN, {"CNI_ARGS": "IgnoreUnknown=1;odd"}),
         (STDIN, {"CNI_NETNS_OVERRIDE": "1"}),
         (STDIN, {"CNI_PATH": ""}),
+        (STDIN, {"CNI_CONTAINERID": "c"}),
+        (STDIN, {"CNI_CONTAINERID": "c5a"}),
         (STDIN, {"CNI_CONTAINERID": "../etc"}),
         (STDIN, {"CNI_CONTAINERID": 'c"'}),
         (STDIN, {"CNI_NETNS": '/run/netns/"'}),
