@@ -8,7 +8,7 @@ import tarfile
 from typing import Any
 
 import pytest
-from devcluster.kubernetes import images
+from devcluster.kubernetes import images, oci
 
 PROGRAM = b"\x7fELF\x02" + bytes(100)
 
@@ -21,7 +21,7 @@ def unpack(archive: bytes) -> dict[str, bytes]:
 
 def blob(files: dict[str, bytes], descriptor: dict[str, Any]) -> bytes:
     content = files[f"blobs/{descriptor['digest'].replace(':', '/')}"]
-    assert images.digest(content) == descriptor["digest"]
+    assert oci.digest(content) == descriptor["digest"]
     assert len(content) == descriptor["size"]
     return content
 
@@ -37,7 +37,7 @@ def test_every_name_leads_to_a_layer_with_the_program_and_its_links() -> None:
         config = json.loads(blob(files, manifest["config"]))
         layer = blob(files, manifest["layers"][0])
         assert config["architecture"] == "amd64"
-        assert config["rootfs"]["diff_ids"] == [images.digest(layer)]
+        assert config["rootfs"]["diff_ids"] == [oci.digest(layer)]
         with tarfile.open(fileobj=io.BytesIO(layer)) as tar:
             program = tar.extractfile("bin/busybox")
             assert program is not None

@@ -19,6 +19,10 @@ BIND, REC, SHARED = 4096, 16384, 1 << 20
 OWN_STATE = ("kubelet", "containerd", "bitts", "cni", "docker", "calico")
 """Names in /var/lib that mean a runtime's state: the machine's own must not be seen here."""
 
+OVERLAID = ("etc", "opt")
+"""Folders of the machine that a node sees, and may write into without the machine seeing that:
+installers of CNI plugins write there, and operators put a node's certificates there."""
+
 KERNEL_WIDE = (
     "kernel/keys/root_maxbytes",
     "kernel/keys/root_maxkeys",
@@ -48,6 +52,8 @@ def main(name: str, folder: str, cluster: str) -> int:
     socket.sethostname(name)
     mount("proc", "/proc", "proc")
     shown = {path: os.open(path, os.O_PATH) for path in (folder, cluster)}
+    for one in OVERLAID:
+        overlay(pathlib.Path("/", one), folder)
     prepare_files(pathlib.Path(folder))
     show_again(shown)
     keep_settings()
@@ -57,6 +63,38 @@ def main(name: str, folder: str, cluster: str) -> int:
     while signal.sigwait(handled) != signal.SIGTERM:
         reap()
     return 0
+
+
+def overlay(target: pathlib.Path, folder: str) -> None:
+    """Keep what is written below a folder of the machine on the node's own disk."""
+    if target.is_symlink() or not target.is_dir():
+        return
+    name = target.name
+    for path in (name, f"{name}.work"):
+        os.makedirs(f"{folder}/{path}", exist_ok=True)
+    inner = {path: os.open(path, os.O_PATH) for path in mounted_below(target)}
+    os.chdir(folder)  # its path may have what separates options
+    mount(
+        "overlay",
+        str(target),
+        "overlay",
+        data=f"lowerdir={target},upperdir={name},workdir={name}.work",
+    )
+    os.chdir("/")
+    for path, handle in inner.items():
+        mount(f"/proc/self/fd/{handle}", path, flags=BIND | REC)
+        os.close(handle)
+
+
+def mounted_below(folder: pathlib.Path) -> list[str]:
+    """Return where something is mounted below a folder, without what is below that again."""
+    lines = pathlib.Path("/proc/self/mountinfo").read_text().splitlines()
+    points = {line.split()[4].encode().decode("unicode_escape") for line in lines}
+    found: list[str] = []
+    for point in sorted(points):
+        if point.startswith(f"{folder}/") and not any(point.startswith(f"{one}/") for one in found):
+            found.append(point)
+    return found
 
 
 def prepare_files(folder: pathlib.Path) -> None:

@@ -281,13 +281,14 @@ def write_images(layout: Layout) -> list[pathlib.Path]:
     program = pathlib.Path(found).read_bytes() if found else b""
     if not images.is_static(program):
         raise ExitError(1, "nodes need a static busybox: install the package busybox-static")
-    applets = _applets(str(found))
+    names = applets(str(found))
     layout.images.mkdir(exist_ok=True)
     own = layout.images / "busybox.tar"
-    own.write_bytes(images.archive(program, applets, platform.machine()))
+    own.write_bytes(images.archive(program, names, platform.machine()))
     return sorted(layout.images.glob("*.tar"))
 
 
-def _applets(busybox: str) -> list[str]:
+def applets(busybox: str) -> list[str]:
+    """Ask a busybox for the names that it goes by. Blocking."""
     done = subprocess.run([busybox, "--list"], check=True, capture_output=True, timeout=10)
     return done.stdout.decode().split()
