@@ -1,0 +1,103 @@
+"""Images of our services and of what stands beside them, loaded into nodes without a registry.
+
+What an image holds is read from its service's Dockerfile (``dockerfiles``), the files are this
+machine's (``rootfs``). Upstream's programs are static, so an image of them is one file.
+"""
+
+import asyncio
+import functools
+import os
+import pathlib
+import platform
+import shutil
+from collections.abc import Iterable
+
+from devcluster import gobuild
+from devcluster.kubernetes import binaries, images, nodeplan, nodes, oci
+
+from support import dockerfiles, peers, processes, rootfs, servers
+
+REGISTRY = "registry.example"
+VERSION = "0.1.0"
+TARGETS = {
+    "cni-daemon": ("cni-daemon", ""),
+    "csi-node-driver-registrar": ("registrar", "csi-node-driver-registrar"),
+    "csi-provisioner": ("provisioner", ""),
+    "livenessprobe": ("registrar", "livenessprobe"),
+    "local-driver": ("local-driver", ""),
+}
+"""Image → folder of its service, and the Dockerfile's target where it has several."""
+UPSTREAM = "registry.k8s.io/sig-storage/csi-provisioner:v6.4.0"
+"""By this name manifests call upstream's program; ``peers`` builds this version."""
+KUBECTL = f"{REGISTRY}/tools/kubectl:1.37"
+IMPORT_TIMEOUT = 60.0
+
+
+def name(service: str) -> str:
+    """Return how manifests call an image of ours."""
+    return f"{REGISTRY}/bitts/{service}:{VERSION}"
+
+
+def recipe(service: str) -> dockerfiles.Recipe:
+    """Return what a service's Dockerfile says."""
+    folder, target = TARGETS[service]
+    text = (rootfs.ROOT / "services" / folder / "Dockerfile").read_text()
+    return dockerfiles.read(text, target)
+
+
+def write(path: pathlib.Path, services: Iterable[str], *more: oci.Image) -> None:
+    """Write an archive with images of services and others. Blocking: seconds."""
+    made = [_image(one) for one in services]
+    path.write_bytes(oci.archive([*made, *more], platform.machine()))
+
+
+def kubectl() -> oci.Image:
+    """Return an image with kubectl and a shell."""
+    shell = pathlib.Path(shutil.which("busybox") or "busybox")
+    program = binaries.ready(["kubectl"], os.environ)["kubectl"]
+    lower = images.layer(shell.read_bytes(), nodes.applets(str(shell)))
+    upper = oci.layer([oci.regular("bin/kubectl", program.read_bytes(), 0o755)])
+    return oci.Image(KUBECTL, (lower, upper), command=("sh",))
+
+
+def upstream() -> oci.Image:
+    """Return an image of upstream's csi-provisioner; mark with ``builds("csi-provisioner")``."""
+    module = peers.MODULES / "csi-provisioner"
+    package = gobuild.tools(module)["csi-provisioner"]
+    version = gobuild.version((module / "go.mod").read_text(), package)
+    assert UPSTREAM.endswith(f":{version}"), f"the program is of {version}"
+    program = gobuild.place(module, "csi-provisioner").read_bytes()
+    layer = oci.layer([oci.regular("csi-provisioner", program, 0o755)])
+    return oci.Image(UPSTREAM, (layer,), entrypoint=("/csi-provisioner",))
+
+
+async def load(machine: servers.Machine, archive: pathlib.Path) -> None:
+    """Have a node's runtime take the images of an archive."""
+    ctr = await asyncio.to_thread(lambda: binaries.ready(["ctr"], os.environ)["ctr"])
+    words = (f"--address={nodeplan.CONTAINERD_SOCKET}", "--namespace=k8s.io", "images", "import")
+    command = [*machine.enter, str(ctr), *words, str(archive)]
+    await processes.run(command, timeout=IMPORT_TIMEOUT)
+
+
+def _image(service: str) -> oci.Image:
+    found = recipe(service)
+    shim = rootfs.shim() if found.has_shim else None
+    layers = (_base(), _below(found), oci.layer(rootfs.sources(found, shim)))
+    path = found.path.replace("$PATH", oci.PATH) or oci.PATH
+    return oci.Image(name(service), layers, entrypoint=found.entrypoint, path=path)
+
+
+@functools.cache
+def _base() -> oci.Blob:
+    folders = [oci.folder(path, mode) for path, mode in rootfs.FOLDERS.items()]
+    return oci.layer([*folders, *rootfs.members(rootfs.base())])
+
+
+def _below(found: dockerfiles.Recipe) -> oci.Blob:
+    return _layer(found.packages, rootfs.closure(found))
+
+
+@functools.cache
+def _layer(packages: tuple[str, ...], distributions: frozenset[str]) -> oci.Blob:
+    tree = rootfs.packages(packages) | rootfs.environment(distributions)
+    return oci.layer(rootfs.members(tree))
