@@ -4,14 +4,14 @@ import asyncio
 import os
 import pathlib
 import shutil
-import subprocess
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from bitts.csi import v1
 from bitts.rpc.codes import Code, RpcError
+from local_driver import mounts
 from support import localdriver, processes
-from support.localdriver import MIB, Client, Harness, create_request
+from support.localdriver import Client, Harness, create_request
 
 TIMEOUT = localdriver.TIMEOUT
 Status = v1.VolumeHealthErrorType
@@ -124,36 +124,64 @@ async def test_volumes_that_are_not_there_have_no_health(harness: Harness) -> No
 
 
 @pytest.fixture
-def small_disk(short_dir: pathlib.Path) -> Iterator[pathlib.Path]:
-    """A disk of 64 MiB at the driver's state directory."""
-    image, state = short_dir / "disk", short_dir / "state"
-    state.mkdir()
-    with image.open("wb") as file:
-        file.truncate(64 * MIB)
-    subprocess.run(["mkfs.ext4", "-q", "-m0", image], check=True)
-    subprocess.run(["mount", "-o", "loop", image, state], check=True)
-    yield state
-    subprocess.run(["umount", state], check=True)
+def disk(short_dir: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A disk of the driver's own, which the kernel makes read-only when it meets an error."""
+    with localdriver.disk(short_dir, ["mkfs.ext4", "-q", "-m0"], "loop,errors=remount-ro"):
+        yield short_dir / "state"
+
+
+async def below(client: Client) -> dict[str, Below]:
+    """What is wrong with the storage below all volumes."""
+    request = v1.NodeGetStorageHealthRequest()
+    reply = await client.node.node_get_storage_health(request, timeout=TIMEOUT)
+    return {one.reason: Below(one.status) for one in reply.backend_health}
 
 
 @pytest.mark.root
 async def test_a_disk_that_is_nearly_full_is_degraded_storage(
-    small_disk: pathlib.Path, harness: Harness
+    disk: pathlib.Path, harness: Harness
 ) -> None:
     await harness.start("--backends=directory,image", "--csi=1.13")
 
-    async def below(client: Client) -> dict[str, Below]:
-        request = v1.NodeGetStorageHealthRequest()
-        reply = await client.node.node_get_storage_health(request, timeout=TIMEOUT)
-        return {one.reason: Below(one.status) for one in reply.backend_health}
-
     async with harness.client() as client:
         assert await below(client) == {}
-        await asyncio.to_thread(fill, small_disk / "filler")
+        await asyncio.to_thread(fill, disk / "filler")
         degraded = Below.STORAGE_DEGRADED
         assert await below(client) == {"DiskFullDirectory": degraded, "DiskFullImage": degraded}
-        (small_disk / "filler").unlink()
+        (disk / "filler").unlink()
         assert await below(client) == {}
+
+
+@pytest.mark.root
+async def test_a_disk_that_the_kernel_made_read_only_is_told_of_and_takes_no_more(
+    disk: pathlib.Path, harness: Harness
+) -> None:
+    await harness.start("--backends=directory,image", "--capacity=100Gi", "--csi=1.13")
+    async with harness.client() as client:
+        volume = await client.create(create_request("v"))
+        await asyncio.to_thread(spoil, disk)
+        degraded = Below.STORAGE_DEGRADED
+        assert await below(client) == {
+            "DiskReadOnlyDirectory": degraded, "DiskReadOnlyImage": degraded
+        }  # fmt: skip
+        ((health,),) = await listed(client)
+        assert (health.volume_id, told(health)) == (
+            volume.volume_id, (Status.DEGRADED, "DiskReadOnly")
+        )  # fmt: skip
+        for backend in ("directory", "image"):
+            with pytest.raises(RpcError, match="nothing can be made here") as caught:
+                await client.create(create_request("w", parameters={"backend": backend}))
+            assert caught.value.code is Code.RESOURCE_EXHAUSTED
+        with pytest.raises(RpcError, match="see dmesg") as caught:
+            await client.delete(volume.volume_id)
+        assert caught.value.code is Code.FAILED_PRECONDITION
+        assert await client.create(create_request("v")) == volume
+
+
+def spoil(disk: pathlib.Path) -> None:
+    """Have the kernel meet an error in a file system."""
+    device = mounts.containing(disk).source.rpartition("/")[2]
+    pathlib.Path(f"/sys/fs/ext4/{device}/trigger_fs_error").write_text("test\n")
 
 
 def fill(place: pathlib.Path) -> None:

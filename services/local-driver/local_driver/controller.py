@@ -199,7 +199,7 @@ class Controller(v1.ControllerBase):
     def _conditions(self, page: Sequence[Volume]) -> list[v1.VolumeCondition | None]:
         if self._options.services.has_health_rpcs:
             return [None] * len(page)
-        return [health.condition(health.of_volume(self._storage, volume)) for volume in page]
+        return list(map(health.condition, health.of_volumes(self._storage, page)))
 
     async def controller_get_volume_health(
         self, request: v1.ControllerGetVolumeHealthRequest

@@ -95,11 +95,6 @@ def usage(path: pathlib.Path) -> Usage:
     )
 
 
-def is_read_only(path: pathlib.Path) -> bool:
-    """Whether nothing can be written to the file system that holds ``path``; raises OSError."""
-    return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
-
-
 def errors(filesystem: str, device: str) -> int:
     """Return how many errors a mounted file system has met, where its kind counts them."""
     try:

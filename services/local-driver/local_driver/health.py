@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from bitts.csi import v1
 
-from local_driver import filesystems
-from local_driver.backends.backend import Finding
+from local_driver import filesystems, mounts
+from local_driver.backends.backend import Backend, Finding
 from local_driver.storage import Storage
 from local_driver.volumes import Volume
 
@@ -33,18 +33,38 @@ class StorageFinding:
 
 def of_volume(storage: Storage, volume: Volume, *, on_node: bool = False) -> list[Finding]:
     """Look at a volume; ``on_node`` also at the device that it is used through."""
-    backend = storage.backends.get(volume.backend)
+    return of_volumes(storage, [volume], on_node=on_node)[0]
+
+
+def of_volumes(
+    storage: Storage, volumes: Sequence[Volume], *, on_node: bool = False
+) -> list[list[Finding]]:
+    """Look at volumes, and at their disks once."""
+    disks = {name: _of_disk(storage.backends.get(name)) for name in {v.backend for v in volumes}}
+    return [
+        [*_of_content(storage.backends.get(one.backend), one, on_node=on_node), *disks[one.backend]]
+        for one in volumes
+    ]
+
+
+def _of_content(backend: Backend | None, volume: Volume, *, on_node: bool) -> list[Finding]:
     if backend is None:
         text = f"backend {volume.backend} is switched off: add it to --backends"
         return [Finding(_Status.INACCESSIBLE, "BackendOff", text)]
     try:
-        found = backend.findings(volume, on_node=on_node)
-        if filesystems.is_read_only(backend.folder):
-            text = f"the disk of {backend.folder} is read-only: see dmesg"
-            found.append(Finding(_Status.DEGRADED, _READ_ONLY, text))
+        return backend.findings(volume, on_node=on_node)
     except OSError as error:
         return [Finding(_Status.INACCESSIBLE, "ContentUnreadable", str(error))]
-    return found
+
+
+def _of_disk(backend: Backend | None) -> list[Finding]:
+    try:
+        if backend is None or not mounts.is_read_only(backend.folder):
+            return []
+    except OSError as error:
+        return [Finding(_Status.INACCESSIBLE, "FolderUnreadable", str(error))]
+    text = f"the disk of {backend.folder} is read-only: see dmesg"
+    return [Finding(_Status.DEGRADED, _READ_ONLY, text)]
 
 
 def abnormal(storage: Storage) -> list[tuple[str, list[Finding]]]:
@@ -53,8 +73,9 @@ def abnormal(storage: Storage) -> list[tuple[str, list[Finding]]]:
         (volume_id, [Finding(_Status.INACCESSIBLE, "RecordDamaged", text)])
         for volume_id, text in storage.catalog.damaged.items()
     ]
-    looked_at = [(one.volume_id, of_volume(storage, one)) for one in storage.catalog.all()]
-    return [*damaged, *((volume_id, found) for volume_id, found in looked_at if found)]
+    every = storage.catalog.all()
+    looked_at = zip(every, of_volumes(storage, every), strict=True)
+    return [*damaged, *((one.volume_id, found) for one, found in looked_at if found)]
 
 
 def of_storage(storage: Storage) -> list[StorageFinding]:
@@ -63,7 +84,7 @@ def of_storage(storage: Storage) -> list[StorageFinding]:
     for name, backend in storage.backends.items():
         try:
             usage = filesystems.usage(backend.folder)
-            is_read_only = filesystems.is_read_only(backend.folder)
+            is_read_only = mounts.is_read_only(backend.folder)
         except OSError as error:
             text = f"backend {name}: {error}"
             kind = v1.StorageHealthErrorType.STORAGE_UNREACHABLE
