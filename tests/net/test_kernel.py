@@ -241,15 +241,35 @@ def test_a_link_has_departed_long_before_the_kernel_has_cleared_up(
     wire_pair(host, pod)
     going = departures.Departures()
     with netnamespaces.opened(host) as descriptor, netnamespaces.entered(descriptor):
-        leaving = going.begin(70001, "vh0")
-        missing = departures.Departure(70009, "nobody")
-    leaving.wait()
+        leaving = going.begin({70001: "vh0"})
+        missing = departures.Departure({70009: "nobody"})
+    assert leaving.wait() == {}
     assert "vh0" not in netns.links(host)
     missing.ask()
-    with pytest.raises(NetlinkError) as caught:
-        missing.wait()
-    assert caught.value.is_missing
+    assert missing.wait()[70009].is_missing
     going.close()
+
+
+def test_links_depart_together_whoever_of_them_is_not_there(
+    namespaces: netns.Namespaces,
+) -> None:
+    host, pod = namespaces.make("host"), namespaces.make("pod")
+    wire_pair(host, pod)
+    netns.run(host, "ip", "link", "add", "b0", "type", "bridge")
+    netns.run(host, "ip", "link", "add", "b1", "type", "bridge")
+    index = netns.links(host)["b0"]["ifindex"]
+    with netnamespaces.opened(host) as descriptor, netnamespaces.entered(descriptor):
+        leaving = departures.Departure({70009: "nobody", 70001: "vh0", index: "b0"})
+        missing = departures.Departure({70009: "nobody", 70010: "none"})
+    asking = threading.Thread(target=leaving.ask)
+    asking.start()
+    failed = leaving.wait()
+    assert [(each, error.is_missing) for each, error in failed.items()] == [(70009, True)]
+    assert {"vh0", "b0"}.isdisjoint(netns.links(host))
+    assert "b1" in netns.links(host)
+    asking.join(30)
+    missing.ask()
+    assert [error.is_missing for error in missing.wait().values()] == [True, True]
 
 
 def test_one_link_s_departure_is_not_taken_for_another_s(namespaces: netns.Namespaces) -> None:
@@ -258,7 +278,7 @@ def test_one_link_s_departure_is_not_taken_for_another_s(namespaces: netns.Names
     netns.run(host, "ip", "link", "add", "b0", "type", "bridge")
     netns.run(host, "ip", "link", "set", "vh0", "master", "b0")
     with netnamespaces.opened(host) as descriptor, netnamespaces.entered(descriptor):
-        other = departures.Departure(netns.links(host)["b0"]["ifindex"], "b0")
+        other = departures.Departure({netns.links(host)["b0"]["ifindex"]: "b0"})
     netns.run(host, "ip", "link", "set", "vh0", "nomaster")
     netns.run(host, "ip", "link", "del", "vh0")
     asking = threading.Thread(target=other.ask)

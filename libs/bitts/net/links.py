@@ -8,7 +8,8 @@ peer's index counts only together with the host's. A peer must not be up when it
 import struct
 from dataclasses import dataclass
 
-from bitts.net import wire
+from bitts.net import sockets, wire
+from bitts.net.sockets import Socket
 from bitts.net.wire import Message, Reply
 
 NEW, DELETE, GET, SET = 16, 17, 18, 19
@@ -19,6 +20,7 @@ ALL_MULTICAST = 0x200
 OPERSTATE_UP = 6
 
 _INFO = struct.Struct("=BxHiII")
+_QUESTION = struct.Struct("=IHHIIBxHiIIHHI")
 _BRIDGE_FAMILY = 7
 _MAC, _NAME, _MTU, _LINK, _MASTER, _PROTINFO = 1, 3, 4, 5, 10, 12
 _OPERSTATE, _LINKINFO, _ALIAS, _GROUP, _NETNS_FD, _LINK_NETNS = 16, 18, 20, 27, 28, 37
@@ -214,6 +216,20 @@ def delete(*, index: int = 0, name: str = "") -> Message:
     return Message(DELETE, 0, body)
 
 
+def regroup(name: str, group: int) -> Message:
+    """Put a link into a group, which is a number and nothing else."""
+    return Message(SET, 0, _INFO.pack(0, 0, 0, 0, 0) + wire.text(_NAME, name) + _group(group))
+
+
+def delete_group(group: int) -> Message:
+    """Remove all links of a group at once, for which the kernel waits once instead of for each."""
+    return Message(DELETE, 0, _INFO.pack(0, 0, 0, 0, 0) + _group(group))
+
+
+def _group(group: int) -> bytes:
+    return wire.u32(_GROUP, group)
+
+
 def get(*, index: int = 0, name: str = "") -> Message:
     """Ask for one link, without its counters."""
     body = _INFO.pack(0, 0, index, 0, 0) + (wire.text(_NAME, name) if not index else b"")
@@ -223,6 +239,16 @@ def get(*, index: int = 0, name: str = "") -> Message:
 def every() -> Message:
     """Ask for all links."""
     return Message(GET, 0, _INFO.pack(0, 0, 0, 0, 0))
+
+
+def flags(channel: Socket, index: int) -> int:
+    """Ask for the flags of a link, and for nothing else. Raises NetlinkError."""
+    question = _QUESTION.pack(
+        _QUESTION.size, GET, wire.REQUEST, sockets.LAST, 0, 0, 0, index, 0, 0,
+        8, _EXTENSIONS, _WITHOUT_COUNTERS,
+    )  # fmt: skip
+    answer = channel.ask(question, "looking for a carrier")
+    return int(_INFO.unpack_from(answer, wire.HEADER_SIZE)[3])
 
 
 @wire.decoder("which link is meant")

@@ -31,9 +31,8 @@ def wait(indexes: Iterable[int]) -> None:
 
 def _is_running(index: int) -> bool:
     try:
-        reply = scene.host_route().query(links.get(index=index), "looking for a carrier")
+        return bool(links.flags(scene.host_route(), index) & links.RUNNING)
     except NetlinkError as error:
         if error.is_missing:
             return False
         raise
-    return bool(links.identify(reply.body)[2] & links.RUNNING)

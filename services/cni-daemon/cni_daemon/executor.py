@@ -19,17 +19,7 @@ from bitts.net.errors import NamespaceError, NetlinkError
 from bitts.net.nftables import Element, Goto
 from bitts.net.sockets import Socket
 
-from cni_daemon import (
-    delegates,
-    devices,
-    encoding,
-    handing,
-    routing,
-    scene,
-    traffic,
-    vlangateways,
-    zones,
-)
+from cni_daemon import delegates, devices, encoding, handing, routing, scene, traffic, vlangateways
 from cni_daemon import operations as op
 from cni_daemon.dhcp import giving
 from cni_daemon.dhcp.operations import ReleaseLease
@@ -51,8 +41,8 @@ _AFTER_LINKS = (op.ReleaseAddresses, op.RunDelegate, devices.RemoveIdleGateway)
 
 Nor can a VLAN be idle as long as they are in it."""
 
-_LEAVING = (op.DeleteLink, devices.HandBack, traffic.RemoveSource)
-"""What takes away a link, and with it its addresses, or what is allowed to an address."""
+_LEAVING = (op.DeleteLink, devices.HandBack)
+"""What takes away a link, and with it its addresses."""
 
 
 class OperationError(Exception):
@@ -225,8 +215,6 @@ class Executor:
                 handing.act(operation, where)
             case devices.ShareGateway() | devices.RemoveIdleGateway():
                 vlangateways.act(operation)
-            case traffic.AddSource() | traffic.RemoveSource():
-                zones.act(operation)
             case _:
                 raise TypeError(f"nobody carries out {operation!r}")
 

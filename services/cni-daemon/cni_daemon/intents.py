@@ -10,6 +10,7 @@ even the same name, so no ADD begins before the intents that were there when it 
 import os
 import pathlib
 import threading
+import time
 
 from bitts.cni.documents import DocumentError
 from bitts.cni.environment import Command
@@ -26,6 +27,9 @@ from cni_daemon.tally import Event, Tally
 _LIMIT = 10_000
 """Intents looked at in one round."""
 
+_SETTLED = 1_000_000_000
+"""Nanoseconds after which another change of a folder shows in its time: clocks are coarse."""
+
 _PATIENCE = 10.0
 """Seconds that an ADD waits for a round that is under way."""
 
@@ -38,7 +42,10 @@ class Intents:
         self._engine = engine
         self._tally = tally
         self._log = logs.get("intents")
+        self._path = str(folder)
         self._mutex = threading.Lock()
+        self._empty = -1
+        """When the folder was changed last, if it was empty then, and has been for a while."""
         self.waiting = 0
         """How many were there when they were last looked at and could not be carried out."""
 
@@ -52,7 +59,13 @@ class Intents:
         One that cannot be carried out now holds nobody up. Never raises.
         """
         try:
-            if os.listdir(self._folder) and self._mutex.acquire(timeout=_PATIENCE):
+            stamp = os.stat(self._path).st_mtime_ns
+            if stamp == self._empty:
+                return
+            if not os.listdir(self._folder):
+                if time.time_ns() - stamp > _SETTLED:
+                    self._empty = stamp
+            elif self._mutex.acquire(timeout=_PATIENCE):
                 try:
                     self._round()
                 finally:

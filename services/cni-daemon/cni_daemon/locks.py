@@ -37,7 +37,10 @@ class KeyedLocks:
     def held(self, key: Hashable) -> Iterator[None]:
         """Hold the lock of a key. Raises StillBusyError."""
         with self._mutex:
-            lock, users = self._locks.setdefault(key, (threading.Lock(), []))
+            found = self._locks.get(key)
+            if found is None:
+                found = self._locks[key] = (threading.Lock(), [])
+            lock, users = found
             users.append(None)
         try:
             if not lock.acquire(timeout=self._patience):
@@ -80,7 +83,7 @@ class Gate:
         finally:
             with self._changed:
                 self._inside -= 1
-                if not self._inside:
+                if self._wanting and not self._inside:
                     self._changed.notify_all()
 
     @contextlib.contextmanager

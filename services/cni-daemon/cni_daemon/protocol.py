@@ -19,7 +19,7 @@ ANSWER = struct.Struct("<IB")
 REQUEST_LIMIT = 1 << 20
 """Bytes after the header: pod annotations are at most 256 KiB, results far smaller."""
 
-_COMMAND = b"CNI_COMMAND="
+_COMMAND = b"\0CNI_COMMAND="
 _QUESTIONS = {b"VERSION", b"STATUS"}
 _VARIABLES = 64
 _NAME_LIMIT = 255
@@ -49,14 +49,22 @@ def length(header: bytes) -> int:
     return int(size)
 
 
+def is_whole(data: bytes) -> bool:
+    """Say whether a frame is complete; what is none is not."""
+    if len(data) < HEADER.size:
+        return False
+    magic, size, _ = HEADER.unpack_from(data)
+    return bool(magic == MAGIC and 0 < size <= REQUEST_LIMIT and len(data) == HEADER.size + size)
+
+
 def only_asks(data: bytes) -> bool:
     """Say whether a frame asks about us, and about no attachment: VERSION or STATUS.
 
     Reads no more of it than that; what is no frame asks for nothing.
     """
-    head = data[HEADER.size :].partition(b"\0\0")[0].split(b"\0")[1:]
-    verbs = [each for each in head if each.startswith(_COMMAND)]
-    return bool(verbs) and verbs[-1].removeprefix(_COMMAND) in _QUESTIONS
+    head = data[HEADER.size : data.find(b"\0\0", HEADER.size)]
+    _, found, rest = head.rpartition(_COMMAND)
+    return bool(found) and rest.partition(b"\0")[0] in _QUESTIONS
 
 
 def decode(data: bytes) -> Frame:
@@ -70,16 +78,14 @@ def decode(data: bytes) -> Frame:
     head, separator, stdin = data[HEADER.size :].partition(b"\0\0")
     if not separator:
         raise FrameError("request without an end of its environment")
-    plugin, *pairs = head.split(b"\0")
+    plugin, *pairs = head.decode(errors="surrogateescape").split("\0")
     if len(plugin) > _NAME_LIMIT or len(pairs) > _VARIABLES:
         raise FrameError("request with an absurd plugin name or environment")
-    environment: dict[str, str] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition(b"=")
-        if not equals:
-            raise FrameError("request with a variable that has no value")
-        environment[_text(name)] = _text(value)  # later ones win, as exec does it
-    return Frame(nonce, _text(plugin), environment, stdin)
+    try:
+        environment: dict[str, str] = dict([each.split("=", 1) for each in pairs])
+    except ValueError:
+        raise FrameError("request with a variable that has no value") from None
+    return Frame(nonce, plugin, environment, stdin)  # of variables later ones win, as in exec
 
 
 def encode(frame: Frame) -> bytes:
@@ -94,7 +100,3 @@ def answer(status: int, stdout: str) -> bytes:
     """Return the bytes of an answer."""
     data = stdout.encode(errors="replace")
     return ANSWER.pack(len(data), status) + data
-
-
-def _text(data: bytes) -> str:
-    return data.decode(errors="surrogateescape")

@@ -45,7 +45,9 @@ DEADLINE = 45.0
 
 _SEND_TIMEOUT = 10.0
 _BACKLOG = 512
-_CHUNK = 1 << 16
+_CHUNK, _USUAL = 1 << 16, 1 << 13
+_AT_ONCE = int(socket.MSG_DONTWAIT)
+_LOOK_ONLY = int(socket.MSG_PEEK | socket.MSG_DONTWAIT)
 _CREDENTIALS = struct.Struct("3i")
 _PAUSE = 0.1
 """Seconds between looks at the deadlines, and after a failure to accept."""
@@ -203,8 +205,6 @@ class _Connection:
         if not _is_privileged(self._socket):
             self.refuse("only root may ask")
             return b""
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _RECEIVE_LIMIT)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SEND_LIMIT)
         try:
             return self._read()
         except FrameError as error:
@@ -232,7 +232,10 @@ class _Connection:
 
     def _read(self) -> bytes:
         """Return a whole frame, empty if the caller has gone. Raises FrameError, OSError."""
-        data = self._socket.recv(_CHUNK)
+        data = self._received()
+        if protocol.is_whole(data):  # as nearly always
+            return data
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _RECEIVE_LIMIT)
         expected, end = 0, time.monotonic() + RECEIVE_TIMEOUT
         while True:
             if len(data) >= protocol.HEADER.size and not expected:
@@ -246,12 +249,19 @@ class _Connection:
                 return b""
             data += more
 
+    def _received(self) -> bytes:
+        """Return what is there already."""
+        try:
+            return self._socket.recv(_USUAL, _AT_ONCE)
+        except BlockingIOError:
+            return b""
+
     def _is_heard(self) -> bool:
         """Say whether the caller still waits: it closes its end when it goes."""
         if self._answered.locked():
             return False
         try:
-            return self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
+            return self._socket.recv(1, _LOOK_ONLY) != b""
         except (BlockingIOError, InterruptedError):
             return True
         except OSError:
@@ -261,7 +271,10 @@ class _Connection:
         if not self._answered.acquire(blocking=False):
             return
         try:
-            self._socket.sendall(answer)
+            sent = self._socket.send(answer, _AT_ONCE)
+            if sent < len(answer):  # which takes hundreds of kilobytes
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SEND_LIMIT)
+                self._socket.sendall(answer[sent:])
         except OSError:
             logs.get("server").info("A caller went before it had its answer")
 

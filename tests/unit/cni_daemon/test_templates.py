@@ -16,7 +16,7 @@ from cni_daemon.holes import Given
 from cni_daemon.model import Look, Observed, View
 from cni_daemon.protocol import Frame
 from cni_daemon.rehearsing import UnfitError
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 BRIDGE = Link(7, "cni0", "bridge", "02:00:00:00:00:07", 1500, links.UP)
@@ -108,6 +108,7 @@ GIVEN = st.builds(
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+@settings(deadline=None, max_examples=40)
 @given(given=GIVEN, ports=st.lists(st.integers(1, 65535), min_size=2, max_size=2, unique=True),
        position=st.integers(3, 200))  # fmt: skip
 def test_a_template_filled_is_what_is_planned_with_the_same_values(

@@ -61,6 +61,8 @@ class Store:
         self._held: dict[Attachment, set[IpAddress]] = {}
         self._seen: tuple[int, int] | None = None
         self._last: dict[int, IpAddress | None] = {}
+        self._locked = -1
+        """The lock's file, open for reading, which keeps nobody from making the disk read-only."""
         self._depth = 0
 
     @contextlib.contextmanager
@@ -75,15 +77,15 @@ class Store:
             if self._depth:
                 yield
                 return
-            with _flocked(self._lock_file(), deadline):
-                self._depth += 1
-                try:
-                    self._refresh()
-                    yield
-                    if self._seen is not None:
-                        self._seen = self._stamp()
-                finally:
-                    self._depth -= 1
+            self._lock(deadline)
+            self._depth += 1
+            try:
+                yield
+                if self._seen is not None:
+                    self._seen = self._stamp()
+            finally:
+                self._depth -= 1
+                fcntl.flock(self._locked, fcntl.LOCK_UN)
 
     @contextlib.contextmanager
     def _alone(self, patience: float) -> Iterator[None]:
@@ -95,12 +97,37 @@ class Store:
         finally:
             self._mutex.release()
 
+    def _lock(self, deadline: float) -> None:
+        """Lock the file, and bring the index up to date. Raises StoreBusyError, OSError.
+
+        As long as the folder is as we left it, so is the lock's file, and it is kept open.
+        """
+        if self._locked >= 0 and self._seen is not None:
+            _flock(self._locked, deadline)
+            with contextlib.suppress(OSError):  # somebody removed the folder
+                if self._stamp() == self._seen:
+                    return
+        self._close()
+        self._locked = self._lock_file()
+        try:
+            _flock(self._locked, deadline)
+            self._read()
+        except OSError:
+            self._close()
+            raise
+
+    def _close(self) -> None:
+        """Let go of the lock's file, and take nothing for known."""
+        self._seen = None
+        if self._locked >= 0:
+            os.close(self._locked)
+            self._locked = -1
+
     def _lock_file(self) -> int:
-        path, flags = self._file(_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        path, flags = self._file(_LOCK), os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC
         try:
             return os.open(path, flags, 0o750)
         except FileNotFoundError:  # the network is new, or somebody removed the folder
-            self._seen = None
             os.makedirs(self.directory, mode=0o755, exist_ok=True)
             return os.open(path, flags, 0o750)
 
@@ -210,9 +237,8 @@ class Store:
         self._owners[address] = owner
         self._held.setdefault(owner, set()).add(address)
 
-    def _refresh(self) -> None:
-        if self._seen is not None and self._seen == self._stamp():
-            return
+    def _read(self) -> None:
+        """Read every reservation."""
         self._owners.clear()
         self._held.clear()
         self._last.clear()
@@ -231,7 +257,7 @@ class Store:
         return found.st_mtime_ns, found.st_ino
 
     def _file(self, name: str) -> str:
-        return os.path.join(self.directory, name)
+        return f"{self.directory}/{name}"
 
 
 class Stores:
@@ -244,6 +270,9 @@ class Stores:
 
     def at(self, directory: str) -> Store:
         """Return the store of a folder."""
+        known = self._known.get(directory)
+        if known is not None:
+            return known
         directory = os.path.normpath(directory)
         with self._mutex:
             return self._known.setdefault(directory, Store(directory, self._spares))
@@ -292,20 +321,15 @@ def _create_in_steps(path: str, content: bytes) -> None:
         os.close(descriptor)
 
 
-@contextlib.contextmanager
-def _flocked(descriptor: int, deadline: float) -> Iterator[None]:
-    try:
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise _busy() from None
-                time.sleep(_LOCK_INTERVAL)
-        yield
-    finally:
-        os.close(descriptor)
+def _flock(descriptor: int, deadline: float) -> None:
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise _busy() from None
+            time.sleep(_LOCK_INTERVAL)
 
 
 def _busy() -> StoreBusyError:
