@@ -10,7 +10,8 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TypeAlias, TypeGuard, cast
+from itertools import groupby
+from typing import TypeAlias, cast
 
 from bitts.core import logs
 from bitts.net import addresses, conntrack, iptables, lookups, nftables, sysctls
@@ -19,7 +20,18 @@ from bitts.net.errors import NamespaceError, NetlinkError
 from bitts.net.nftables import Element, Goto
 from bitts.net.sockets import Socket
 
-from cni_daemon import delegates, devices, encoding, handing, routing, scene, traffic, vlangateways
+from cni_daemon import (
+    delegates,
+    devices,
+    encoding,
+    handing,
+    leaving_links,
+    routing,
+    scene,
+    traffic,
+    vlangateways,
+    zones,
+)
 from cni_daemon import operations as op
 from cni_daemon.dhcp import giving
 from cni_daemon.dhcp.operations import ReleaseLease
@@ -41,8 +53,11 @@ _AFTER_LINKS = (op.ReleaseAddresses, op.RunDelegate, devices.RemoveIdleGateway)
 
 Nor can a VLAN be idle as long as they are in it."""
 
-_LEAVING = (op.DeleteLink, devices.HandBack)
-"""What takes away a link, and with it its addresses."""
+_LEAVING = (op.DeleteLink, devices.HandBack, traffic.RemoveSource)
+"""What takes away a link, and with it its addresses, or what is allowed to an address."""
+
+
+_Leaving: TypeAlias = tuple[list[op.DeleteLink], Departure]
 
 
 class OperationError(Exception):
@@ -112,38 +127,42 @@ class Executor:
         as long as one stands that should have gone, its addresses are not given back at all.
         """
         problems: list[OperationError] = []
-        leaving: list[tuple[op.DeleteLink, Departure]] = []
+        leaving: list[_Leaving] = []
         todo = [each for each in operations if where.has_pod or _place(each) != Place.POD]
-        for batch in self._undo_batches(todo):
+        for batch in self._undo_batches(leaving_links.together(todo)):
             first = batch[0]
-            if _is_host_link(first):
-                leaving.append((first, self._departures.begin(first.index, first.name)))
+            found = [each for each in batch if leaving_links.is_host_link(each)]
+            if found:
+                going = self._departures.begin({each.index: each.name for each in found})
+                leaving.append((found, going))
             if isinstance(first, _AFTER_LINKS) or self._reached.wants_every_step:
                 problems += self._departed(leaving)
             if isinstance(first, _AFTER_LINKS) and is_link_left(problems):
                 continue
-            if not _is_host_link(first):
+            if not found:
                 problems += self._taken_back(batch, where)
         return [*problems, *self._departed(leaving)]
 
     def _undo_batches(self, todo: Sequence[op.Operation]) -> Iterable[list[op.Operation]]:
-        """Only elements go out together: of what is refused, each is told on its own."""
+        """Only elements, and links, go together: of other refusals, each is told on its own."""
         for batch in self._batches(todo):
             if isinstance(batch[0], encoding.ELEMENT_OPERATIONS):
                 yield batch
-            else:
-                yield from ([each] for each in batch)
+                continue
+            for is_leaving, group in groupby(batch, key=leaving_links.is_host_link):
+                listed = [*group]
+                yield from [listed] if is_leaving else [[each] for each in listed]
 
-    def _departed(self, leaving: list[tuple[op.DeleteLink, Departure]]) -> list[OperationError]:
+    def _departed(self, leaving: list[_Leaving]) -> list[OperationError]:
         """Wait for links that are leaving; there are none then."""
         problems: list[OperationError] = []
-        for operation, departure in leaving:
-            try:
-                departure.wait()
-            except NetlinkError as error:
-                if not error.is_missing:
-                    problems.append(OperationError(operation, error))
-            self._tell([operation])
+        for found, departure in leaving:
+            failed = departure.wait()
+            for each in found:
+                error = failed.get(each.index)
+                if error is not None and not error.is_missing:
+                    problems.append(OperationError(each, error))
+            self._tell(found)
         leaving.clear()
         return problems
 
@@ -215,6 +234,8 @@ class Executor:
                 handing.act(operation, where)
             case devices.ShareGateway() | devices.RemoveIdleGateway():
                 vlangateways.act(operation)
+            case traffic.AddSource() | traffic.RemoveSource():
+                zones.act(operation)
             case _:
                 raise TypeError(f"nobody carries out {operation!r}")
 
@@ -357,14 +378,6 @@ def _is_done(problem: Problem) -> bool:
 def is_link_left(problems: Iterable[OperationError]) -> bool:
     """Say whether a link that should have gone still stands."""
     return any(isinstance(each.operation, _LEAVING) for each in problems)
-
-
-def _is_host_link(operation: op.Operation) -> TypeGuard[op.DeleteLink]:
-    return (
-        isinstance(operation, op.DeleteLink)
-        and operation.place == Place.HOST
-        and operation.index > 0
-    )
 
 
 def _place(operation: op.Operation) -> str:
