@@ -3,6 +3,7 @@
 All functions block; call them in a thread.
 """
 
+import errno
 import os
 import pathlib
 import shutil
@@ -65,10 +66,11 @@ def make(filesystem: str, image: pathlib.Path) -> None:
             stdin=subprocess.DEVNULL,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise FormatError(f"{command[0]}: {error}") from error
+        raise FormatError(errno.EIO, f"{command[0]}: {error}") from error
     if done.returncode != 0:
         words = (done.stderr or done.stdout).strip()[-500:]
-        raise FormatError(f"{command[0]} ended with {done.returncode}: {words}")
+        number = errno.ENOSPC if "No space left" in words else errno.EIO
+        raise FormatError(number, f"{command[0]} ended with {done.returncode}: {words}")
     sync(image)
 
 

@@ -14,6 +14,9 @@ TIMEOUT = 300.0
 """Seconds for a file system to grow, which usually takes a few milliseconds."""
 
 _SIZE = 4096
+_SPARE = 8 << 20
+"""Bytes that other writers leave free meanwhile, it is hoped."""
+
 _CAP_SYS_RESOURCE = 24
 _EXT4, _XFS = 1024, 0
 """Where in an image the superblock begins."""
@@ -36,12 +39,22 @@ def size(filesystem: str, head: bytes) -> int:
     return 0
 
 
-def is_short(filesystem: str, image: pathlib.Path) -> bool:
-    """Whether the file system in an image leaves a block or more of it unused."""
+def shortfall(filesystem: str, image: pathlib.Path) -> int:
+    """Return the bytes of an image that its file system leaves unused; less than a block is 0."""
     with image.open("rb") as file:
         head = file.read(_SIZE)
     found = size(filesystem, head.ljust(_SIZE, b"\0"))
-    return 0 < found <= os.stat(image).st_size - _SIZE
+    unused = os.stat(image).st_size - found
+    return unused if found and unused >= _SIZE else 0
+
+
+def is_roomy(added: int, free: int) -> bool:
+    """Whether a disk with ``free`` bytes can take what growing by ``added`` bytes writes. Pure.
+
+    An image takes room as it is written, and a file system that meets the end of the disk amid
+    its growing is damaged. Tables of inodes are most of it: a 64th of what is added.
+    """
+    return free >= added // 32 + _SPARE
 
 
 def is_online(filesystem: str) -> bool:

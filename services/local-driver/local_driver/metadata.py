@@ -175,8 +175,11 @@ class Store(Generic[R]):
         attempt(lambda change: self._write_partial(change, handles))
         flushed = self._flush_parents(surviving())
         attempt(lambda change: self._flush(change, handles, flushed))
-        for handle in handles.values():
+        for change, handle in handles.items():
             os.close(handle)
+            if outcomes[change] is not None:
+                with contextlib.suppress(OSError):
+                    self._path(change, _PARTIAL).unlink()
         attempt(self._switch)
         try:
             filesystems.sync(self._folder)

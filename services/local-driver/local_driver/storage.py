@@ -135,9 +135,13 @@ class Storage:
             )
         changed = dataclasses.replace(volume, capacity=capacity)
         with self.catalog.reserved(more, volume.backend):
-            await asyncio.to_thread(backend.resize, changed)
-            self._reached(steps.Step.CONTENT_RESIZED)
-            await self._store.replace(changed)
+            try:
+                await asyncio.to_thread(backend.resize, changed)
+                self._reached(steps.Step.CONTENT_RESIZED)
+                await self._store.replace(changed)
+            except Exception:
+                await asyncio.to_thread(self._take_back, backend, volume)
+                raise
         self.catalog.add(changed)
         return changed
 
@@ -204,6 +208,15 @@ class Storage:
         for backend in self.backends.values():
             _refuse_in_use(backend, volume_id)
             backend.remove(volume_id)
+
+    def _take_back(self, backend: Backend, volume: Volume) -> None:
+        """Give content its size again: what has no record must not be grown into."""
+        try:
+            backend.resize(volume)
+        except OSError as error:
+            self._log.warning(
+                "Stays larger until the next start", volume=volume.volume_id, err=error
+            )
 
     def _clear_away(self, backend: Backend, volume_id: str) -> None:
         try:

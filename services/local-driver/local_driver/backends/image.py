@@ -8,11 +8,13 @@ leaves an image either blank or whole.
 
 import contextlib
 import dataclasses
+import errno
 import os
 import pathlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
+from bitts.core import logs
 from bitts.csi import v1
 from bitts.rpc.codes import Code, RpcError
 
@@ -187,9 +189,7 @@ class ImageBackend:
         """Mount the image's file system at ``path``."""
         with self._loop(volume, read_only=flags.is_read_only, autoclear=True) as loop:
             self._reached(steps.Step.LOOP_ATTACHED)
-            grows = not flags.is_read_only and growing.is_short(
-                volume.filesystem, self._path(volume.volume_id)
-            )
+            grows = not flags.is_read_only and self._can_grow(volume)
             is_online = growing.is_online(volume.filesystem)
             if grows and not is_online:
                 growing.grow_idle(loop.path)
@@ -221,11 +221,28 @@ class ImageBackend:
             loops.resize(loop)
             self._reached(steps.Step.DEVICE_RESIZED)
             mount = loopmounts.filesystem(loop)
-            if mount is not None and growing.is_short(
-                volume.filesystem, self._path(volume.volume_id)
-            ):
+            if mount is not None and self._shortfall(volume):
+                if not self._can_grow(volume):
+                    text = f"too little is left on the disk to grow {volume.filesystem} in"
+                    raise OSError(errno.ENOSPC, text)
                 growing.grow(volume.filesystem, loop.path, pathlib.Path(mount.point))
                 self._reached(steps.Step.FILESYSTEM_GROWN)
+
+    def _shortfall(self, volume: Volume) -> int:
+        return growing.shortfall(volume.filesystem, self._path(volume.volume_id))
+
+    def _can_grow(self, volume: Volume) -> bool:
+        """Whether its file system is smaller than the volume, and can be grown without harm."""
+        added = self._shortfall(volume)
+        free = filesystems.usage(self.folder).available_bytes
+        if added and not growing.is_roomy(added, free):
+            logs.get("storage").warning(
+                "The file system stays as it is: too little is left on the disk to grow it in",
+                volume=volume.volume_id,
+                free=free,
+            )
+            return False
+        return added > 0
 
     def release(self, volume_id: str) -> None:
         """Detach the devices that no mount shows any longer, and see them go.
