@@ -18,6 +18,7 @@ BIN = pathlib.Path(sys.executable).parent
         ("csi-node-driver-registrar", "registrar.md"),
         ("livenessprobe", "livenessprobe.md"),
         ("devcluster", "devcluster.md"),
+        ("local-driver", "local-driver.md"),
         ("cni-daemon", "cni-daemon.md"),
     ],
 )
