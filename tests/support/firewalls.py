@@ -91,17 +91,31 @@ def _run(*command: str, cwd: pathlib.Path | None = None) -> "subprocess.Complete
     )
 
 
-def bus(spawner: processes.Processes, folder: pathlib.Path) -> str:
-    """Start a message bus that lets everybody do everything; returns its address."""
-    program = shutil.which("dbus-daemon")
-    if program is None:
-        raise UnavailableError("there is no dbus-daemon here")
-    socket = folder / "bus"
-    (folder / "bus.conf").write_text(_BUS.format(socket=socket))
-    words = [program, f"--config-file={folder}/bus.conf", "--nofork", "--nopidfile", "--nosyslog"]
-    process = spawner.spawn(words, name="dbus-daemon")
-    process.wait_ready_blocking(socket.exists, "bus")
-    return f"unix:path={socket}"
+class Bus:
+    """A message bus that lets everybody do everything; it runs until it is stopped."""
+
+    def __init__(self, spawner: processes.Processes, folder: pathlib.Path) -> None:
+        self._spawner = spawner
+        self._socket = folder / "bus"
+        self._settings = folder / "bus.conf"
+        self._settings.write_text(_BUS.format(socket=self._socket))
+        self.address = f"unix:path={self._socket}"
+        self.start()
+
+    def start(self) -> None:
+        """Start, and wait until somebody may connect."""
+        program = shutil.which("dbus-daemon")
+        if program is None:
+            raise UnavailableError("there is no dbus-daemon here")
+        self._socket.unlink(missing_ok=True)
+        words = [program, f"--config-file={self._settings}", "--nofork", "--nopidfile"]
+        self._process = self._spawner.spawn([*words, "--nosyslog"], name="dbus-daemon")
+        self._process.wait_ready_blocking(self._socket.exists, "bus")
+
+    def stop(self) -> None:
+        """End it, and all connections."""
+        self._process.kill()
+        waiting.until_blocking(lambda: not self._process.alive, "end of the bus")
 
 
 class Firewall:
@@ -114,7 +128,7 @@ class Firewall:
         self._folder = folder
         self._settings = folder / "etc"
         self._process: processes.Process | None = None
-        self.address = bus(spawner, folder)
+        self.address = Bus(spawner, folder).address
         """Of the bus; programs find it by ``DBUS_SYSTEM_BUS_ADDRESS``."""
         shutil.copytree(self._root / "etc" / "firewalld", self._settings)
         written = self._settings / "firewalld.conf"

@@ -110,25 +110,32 @@ class Firewalld:
 
     def _look(self) -> None:
         """Learn whether firewalld is there. Raises nothing: without a bus it is not."""
+        was_connected = self._connection is not None
         try:
-            owner: str | None
-            if self._connection is None:
-                from bitts.net import systembus  # not small, and most nodes have no firewalld
-
-                self._connection = systembus.Connection(self._bus(), NAME)
-                owner = self._connection.owner()
-            else:
-                owner = self._connection.new_owner()
-            if owner is not None:
-                self._is_running = bool(owner) and not _is_elsewhere(
-                    self._connection.process(owner)
-                )
+            self._listen()
             self._refusal = None
         except (OSError, RuntimeError) as error:
             self._drop()
+            if was_connected:  # the bus may have begun anew
+                self._look()
+                return
             is_away = isinstance(error, OSError) and error.errno in _NO_BUS
             self._refusal = None if is_away else OSError(str(error) or type(error).__name__)
             self._again = time.monotonic() + _PAUSE
+
+    def _listen(self) -> None:
+        """Connect, or hear what is new. Raises OSError, RuntimeError."""
+        owner: str | None
+        if self._connection is None:
+            from bitts.net import systembus  # not small, and most nodes have no firewalld
+
+            self._connection = systembus.Connection(self._bus(), NAME)
+            owner = self._connection.owner()
+        else:
+            owner = self._connection.new_owner()
+        if owner is not None:
+            process = self._connection.process(owner) if owner else 0
+            self._is_running = bool(owner) and not _is_elsewhere(process)
 
     def _call(self, method: str, *arguments: str) -> Any:
         """Call a method of zones and return the one value of its answer. Raises FirewalldError."""

@@ -17,9 +17,14 @@ SOURCE = "10.0.0.5/32"
 
 
 @pytest.fixture
-def address(spawner: processes.Processes, short_dir: pathlib.Path) -> str:
+def bus(spawner: processes.Processes, short_dir: pathlib.Path) -> firewalls.Bus:
     """A bus of the test's own."""
-    return firewalls.bus(spawner, short_dir)
+    return firewalls.Bus(spawner, short_dir)
+
+
+@pytest.fixture
+def address(bus: firewalls.Bus) -> str:
+    return bus.address
 
 
 class Impostor:
@@ -102,6 +107,20 @@ def test_a_bus_without_it_is_heard_of_its_coming_and_going(address: str) -> None
         made.close()
         waiting.until_blocking(lambda: not asking.is_running(), "word of its going")
         without_firewalld(asking)
+
+
+def test_a_bus_that_begins_anew_is_joined_at_once(bus: firewalls.Bus) -> None:
+    with contextlib.closing(Firewalld(bus.address)) as asking:
+        former = Impostor(bus.address)
+        assert asking.is_running()
+        former.close()
+        bus.stop()
+        without_firewalld(asking)
+        bus.start()
+        made = Impostor(bus.address)
+        assert asking.is_running()
+        asking.add_source("trusted", SOURCE)
+        made.close()
 
 
 def test_a_bus_that_says_nothing_is_told_and_gives_no_verdict(
