@@ -161,8 +161,11 @@ def run(
 
     ``use_uvloop=False`` is for programs whose netlink library needs asyncio's own loop, and for
     those that do so little that a megabyte less is worth more.
+
+    A program may load its modules without the garbage collector: it is switched on here.
     """
     gc.set_threshold(*collections)
+    gc.enable()
     with asyncio.Runner(loop_factory=_uvloop() if use_uvloop else None) as runner:
         fault, release = runner.run(_live(main, program, grace))
     release()
