@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 BASE = "python:3.11-slim"
 VENV = "/opt/bitts"
+STDLIB = "/usr/local/lib/python3.11"
 _SHIM = "python -m cni_daemon.shim.build"
 
 
@@ -20,7 +21,8 @@ class Recipe:
     """What is put upon the base.
 
     ``requirements`` are what pip installs into ``VENV``, ``packages`` Debian's, ``links`` pairs
-    of a path and where it leads. ``has_shim``: the CNI shim is compiled into the environment.
+    of a path and where it leads. ``has_shim``: the CNI shim is compiled into the environment;
+    ``is_compiled``: Python's own modules are, which the base leaves to each start.
     """
 
     requirements: tuple[str, ...] = ()
@@ -29,6 +31,7 @@ class Recipe:
     entrypoint: tuple[str, ...] = ()
     path: str = ""
     has_shim: bool = False
+    is_compiled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +123,8 @@ def _run(command: str, recipe: Recipe, *, is_final: bool) -> Recipe:
         case [pip, "install", *rest] if pip == f"{VENV}/bin/pip":
             names = tuple(one for one in rest if not one.startswith("-"))
             return replace(recipe, requirements=names)
+        case ["python", "-m", "compileall", "-q", "-x", "site-packages", place] if place == STDLIB:
+            return replace(recipe, is_compiled=True)
         case ["ln", "-s", target, path]:
             return replace(recipe, links=(*recipe.links, (path, target)))
         case _:

@@ -41,12 +41,14 @@ _ALTERNATIVES = pathlib.Path("/var/lib/dpkg/alternatives")
 _TIMEOUT = 60.0
 
 
-def base() -> Tree:
+def base(*, is_compiled: bool) -> Tree:
     """Return the interpreter with its library and what both are linked to."""
     stdlib = pathlib.Path(sysconfig.get_path("stdlib"))
     found: Tree = {f"usr/local/bin/{PYTHON}": pathlib.Path(os.path.realpath(sys.executable))}
     found |= {f"usr/local/bin/{name}": PYTHON for name in ("python3", "python")}
     for path in _python_files(stdlib):
+        if path.suffix == ".pyc" and not is_compiled:
+            continue
         found[f"usr/local/lib/{PYTHON}/{path.relative_to(stdlib)}"] = path
     if CERTIFICATES.exists():
         found[str(CERTIFICATES)[1:]] = pathlib.Path(os.path.realpath(CERTIFICATES))

@@ -82,15 +82,15 @@ async def load(machine: servers.Machine, archive: pathlib.Path) -> None:
 def _image(service: str) -> oci.Image:
     found = recipe(service)
     shim = rootfs.shim() if found.has_shim else None
-    layers = (_base(), _below(found), oci.layer(rootfs.sources(found, shim)))
+    layers = (_base(found.is_compiled), _below(found), oci.layer(rootfs.sources(found, shim)))
     path = found.path.replace("$PATH", oci.PATH) or oci.PATH
     return oci.Image(name(service), layers, entrypoint=found.entrypoint, path=path)
 
 
 @functools.cache
-def _base() -> oci.Blob:
+def _base(is_compiled: bool) -> oci.Blob:
     folders = [oci.folder(path, mode) for path, mode in rootfs.FOLDERS.items()]
-    return oci.layer([*folders, *rootfs.members(rootfs.base())])
+    return oci.layer([*folders, *rootfs.members(rootfs.base(is_compiled=is_compiled))])
 
 
 def _below(found: dockerfiles.Recipe) -> oci.Blob:

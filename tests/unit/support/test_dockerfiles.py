@@ -15,6 +15,7 @@ BASE = f"FROM {dockerfiles.BASE} AS build\n"
 def test_every_dockerfile_is_understood(path: pathlib.Path) -> None:
     found = dockerfiles.read(path.read_text())
     assert found.entrypoint
+    assert found.is_compiled
     assert all(one.startswith("./") for one in found.requirements)
     for requirement in found.requirements:
         assert (ROOT / requirement.partition("[")[0] / "pyproject.toml").is_file()
