@@ -26,9 +26,9 @@ DEPLOY = rootfs.ROOT / "services" / "local-driver" / "deploy"
 RBAC = rootfs.ROOT / "services" / "provisioner" / "deploy" / "rbac.yaml"
 QUICK = {
     "periodSeconds: 10": "periodSeconds: 1",
+    "periodSeconds: 2,": "periodSeconds: 1,",
     "failureThreshold: 5": "failureThreshold: 2",
     "terminationGracePeriodSeconds: 5": "terminationGracePeriodSeconds: 1",
-    "--probe-timeout=3s": "--probe-timeout=1s",
 }
 """What manifests say → what tests have the patience for."""
 ROLLOUT = 60.0
@@ -130,22 +130,23 @@ class Site:
         async def seen() -> bool:
             found = {}
             for one in self.machines:
-                node = await self.get(f"csinode/{one.name}")
+                node = await self.get(f"{workloads.STORAGE}/csinodes/{one.name}")
                 entries = node["spec"].get("drivers") or ()
                 found[one.name] = DRIVER in {entry["name"] for entry in entries}
             return check(found)
 
         await waiting.until(seen, what, 30.0, interval=0.1)
 
-    async def get(self, *words: str) -> Obj:
+    async def get(self, path: str) -> Obj:
         """Return an object, or a list of them."""
-        found: Obj = yaml.safe_load(await self.kubectl("get", *words, "-o", "json"))
+        async with self.server.session() as session:
+            found: Obj = await servers.call(session, "GET", path)
         return found
 
     async def pod(self, node: str) -> Obj:
         """Return the driver's pod on a node."""
-        selector = f"--field-selector=spec.nodeName={node}"
-        found = await self.get("pods", f"--selector=app={NODES}", selector)
+        query = f"labelSelector=app%3D{NODES}&fieldSelector=spec.nodeName%3D{node}"
+        found = await self.get(f"/api/v1/namespaces/{NAMESPACE}/pods?{query}")
         (one,) = found["items"]
         result: Obj = one
         return result
