@@ -7,6 +7,7 @@ default policy is never to reconnect and to let the process restart.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import TypeVar
 
@@ -78,6 +79,7 @@ class Driver:
         reconnect: bool = False,
         needs_node: bool = False,
         needs_controller: bool = True,
+        needs_groups: bool = False,
         log_limit: int = 0,
     ) -> "Driver":
         """Wait until the driver is connected and ready, then read what it can do.
@@ -87,8 +89,9 @@ class Driver:
         the connection ends by itself, at once and even while idle; with ``reconnect`` later
         calls connect anew, otherwise they fail. ``needs_node`` asks the node service for its
         capabilities too; without ``needs_controller`` it alone is asked, as the kubelet does: a
-        node's process may announce a controller that another process serves. ``log_limit`` cuts
-        messages in the call log to so many bytes.
+        node's process may announce a controller that another process serves. ``needs_groups`` asks
+        the group controller too, if there is one. ``log_limit`` cuts messages in the call log to
+        so many bytes.
         Raises DriverError, and ValueError for an address that is no unix socket.
         """
         log = log or logs.get("csi")
@@ -101,9 +104,10 @@ class Driver:
             await opened.connect(connect_timeout, report=log.warning)
             await _until_ready(opened, timeout, log)
             is_ready = True
-            info = await _interview(
-                opened, timeout, needs_node=needs_node, needs_controller=needs_controller
-            )
+            who = await _introduced(opened, timeout)
+            measured.driver_name = who.name
+            needs = _Needs(needs_node, needs_controller, needs_groups)
+            info = await _interview(opened, timeout, who, needs)
         except codes.RpcError as error:
             await opened.close()
             text = f"CSI driver at {address}: {error.message}"
@@ -111,12 +115,20 @@ class Driver:
         except BaseException:
             await opened.close()
             raise
-        measured.driver_name = info.name
         return cls(opened, info)
 
     async def close(self) -> None:
         """Close the connection; ``on_lost`` is not called."""
         await self.channel.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Needs:
+    """Which services are asked what they can do."""
+
+    node: bool
+    controller: bool
+    groups: bool
 
 
 class _Measured:
@@ -153,28 +165,31 @@ async def _until_ready(opened: channel.Channel, timeout: float, log: logs.Logger
         await asyncio.sleep(next_probe - loop.time())
 
 
-async def _interview(
-    opened: channel.Channel, timeout: float, *, needs_node: bool, needs_controller: bool
-) -> DriverInfo:
-    """Ask a ready driver who it is and what it can do."""
-    who = await _asked(
-        "GetPluginInfo",
-        v1.IdentityStub(opened).get_plugin_info(v1.GetPluginInfoRequest(), timeout=timeout),
-    )
+async def _introduced(opened: channel.Channel, timeout: float) -> v1.GetPluginInfoResponse:
+    """Ask a ready driver who it is."""
+    ask = v1.IdentityStub(opened).get_plugin_info
+    who = await _asked("GetPluginInfo", ask(v1.GetPluginInfoRequest(), timeout=timeout))
     if not who.name:
         text = "GetPluginInfo returned no name: configure one in the driver"
         raise codes.RpcError(codes.Code.INTERNAL, text)
+    return who
+
+
+async def _interview(
+    opened: channel.Channel, timeout: float, who: v1.GetPluginInfoResponse, needs: _Needs
+) -> DriverInfo:
+    """Ask a driver what it can do."""
     plugin, expansion = await _plugin(opened, timeout)
-    has_controller = needs_controller and PluginCapability.CONTROLLER_SERVICE in plugin
-    has_group = needs_controller and PluginCapability.GROUP_CONTROLLER_SERVICE in plugin
+    has_controller = needs.controller and PluginCapability.CONTROLLER_SERVICE in plugin
+    has_groups = needs.groups and PluginCapability.GROUP_CONTROLLER_SERVICE in plugin
     return DriverInfo(
         name=who.name,
         version=who.vendor_version,
         plugin=plugin,
         expansion=expansion,
         controller=await _controller(opened, timeout) if has_controller else frozenset(),
-        node=await _node(opened, timeout) if needs_node else frozenset(),
-        group_controller=await _group(opened, timeout) if has_group else frozenset(),
+        node=await _node(opened, timeout) if needs.node else frozenset(),
+        group_controller=await _group(opened, timeout) if has_groups else frozenset(),
     )
 
 

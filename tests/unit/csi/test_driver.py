@@ -40,7 +40,7 @@ async def test_a_driver_tells_who_it_is_and_what_it_can_do(
     path: str, served: server.Server, identity: drivers.Identity
 ) -> None:
     identity.services.append(drivers.PluginType.GROUP_CONTROLLER_SERVICE)
-    found = await connected(f"unix://{path}", needs_node=True)
+    found = await connected(f"unix://{path}", needs_node=True, needs_groups=True)
     assert found.info == capabilities.DriverInfo(
         name=drivers.NAME,
         version="1.2.3",
@@ -86,7 +86,7 @@ async def test_services_that_a_driver_lacks_are_not_asked(
     identity.services.clear()
     running = server.Server([identity], path)
     await running.start()
-    found = await connected(path)
+    found = await connected(path, needs_groups=True)
     assert [*found.info.controller, *found.info.group_controller, *found.info.node] == []
     await found.close()
     await running.stop()
@@ -115,8 +115,27 @@ async def test_calls_are_measured_under_the_driver_s_name_once_it_is_known(
     found = await connected(path, metrics=observe)
     await found.controller.create_volume(v1.CreateVolumeRequest(name="pvc-1"), timeout=5.0)
     await found.close()
-    assert measured[0] == ("", "/csi.v1.Identity/Probe", "OK")
-    assert measured[-1] == (drivers.NAME, "/csi.v1.Controller/CreateVolume", "OK")
+    identity, controller = "/csi.v1.Identity", "/csi.v1.Controller"
+    assert measured == [
+        ("", f"{identity}/Probe", "OK"),
+        ("", f"{identity}/GetPluginInfo", "OK"),
+        (drivers.NAME, f"{identity}/GetPluginCapabilities", "OK"),
+        (drivers.NAME, f"{controller}/ControllerGetCapabilities", "OK"),
+        (drivers.NAME, f"{controller}/CreateVolume", "OK"),
+    ]
+
+
+async def test_groups_that_nobody_needs_are_not_asked_about(
+    path: str, identity: drivers.Identity
+) -> None:
+    """A driver may announce the service and serve it elsewhere; only snapshotters ask."""
+    identity.services.append(drivers.PluginType.GROUP_CONTROLLER_SERVICE)
+    running = server.Server([identity, drivers.Controller()], path)
+    await running.start()
+    found = await connected(path)
+    assert found.info.group_controller == frozenset()
+    await found.close()
+    await running.stop()
 
 
 async def test_probing_goes_on_until_the_driver_is_ready(
