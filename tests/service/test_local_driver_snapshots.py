@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pytest
 from bitts.csi import v1
 from bitts.rpc.codes import Code, RpcError
+from local_driver import volumes
 from local_driver.steps import STEPS_OF
 from support import localdriver, processes, waiting
 from support.localdriver import MIB, Client, Harness, Use, capability, create_request
@@ -198,6 +199,34 @@ async def test_what_cannot_be_copied_at_one_instant_is_refused_in_use(
     await down(use)
     await down(device)
     assert len(harness.content()) == 4
+
+
+async def test_a_volume_that_is_just_being_made_is_neither_there_nor_not(
+    harness: Harness, short_dir: pathlib.Path
+) -> None:
+    gate, begun, slow = short_dir / "gate", short_dir / "begun", short_dir / "cp"
+    gate.touch()
+    slow.write_text(
+        f'#!/bin/sh\ntouch {begun}\nwhile [ -e {gate} ]; do sleep 0.01; done\nexec /bin/cp "$@"\n'
+    )
+    slow.chmod(0o755)
+    await harness.start(environ={"PATH": f"{short_dir}:{os.environ['PATH']}"})
+    async with harness.client() as client:
+        source = await client.create(create_request("v"))
+        wanted = create_request("copy", source=source)
+        making = asyncio.create_task(client.create(wanted))
+        await waiting.until(begun.exists, "the copy to begin")
+        volume_id = volumes.volume_id(localdriver.NODE, "copy")
+        request = v1.ControllerGetVolumeRequest(volume_id=volume_id)
+        get = client.controller.controller_get_volume
+        with pytest.raises(RpcError, match="just being made") as caught:
+            await get(request, timeout=localdriver.TIMEOUT)
+        assert caught.value.code is Code.ABORTED
+        gate.unlink()
+        made = await making
+        assert (await get(request, timeout=localdriver.TIMEOUT)).volume == made
+        for volume in (made, source):
+            await client.delete(volume.volume_id)
 
 
 async def test_wrong_snapshots_and_sources_are_refused(client: Client, harness: Harness) -> None:

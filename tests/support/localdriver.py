@@ -190,7 +190,9 @@ class Harness:
         self._spawner = spawner
         self.process: processes.Process | None = None
 
-    async def start(self, *words: str, as_user: int = 0) -> processes.Process:
+    async def start(
+        self, *words: str, as_user: int = 0, environ: Mapping[str, str] | None = None
+    ) -> processes.Process:
         """Start the driver and wait for its socket; earlier ones must have ended."""
         program = [processes.script("local-driver")]
         if as_user:
@@ -204,7 +206,7 @@ class Harness:
             *words,
         ]
         self.socket.unlink(missing_ok=True)
-        self.process = self._spawner.spawn(command)
+        self.process = self._spawner.spawn(command, environ=environ)
         await self.process.wait_ready(lambda: cluster.accepts(self.socket), "socket")
         return self.process
 
