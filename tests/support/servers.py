@@ -71,12 +71,14 @@ class Server:
         kind: str = "embedded",
         store: str = "memory",
         nodes: int = 0,
+        network: str = "",
     ) -> None:
         self.directory = directory
         self.kind = kind
         self._spawner = spawner
         self._store = store
         self._nodes = nodes
+        self._network = [f"--pod-network={network}"] if network else []
         self._port = 0
         self._process: processes.Process | None = None
         self._access: Access | None = None
@@ -127,7 +129,7 @@ class Server:
         (self.directory / "ready.json").unlink(missing_ok=True)
         command = ["devcluster", "--dir", str(self.directory), "--kind", self.kind]
         command += ["--store", self._store, "--port", str(self._port)]
-        command += ["--nodes", str(self._nodes)]
+        command += ["--nodes", str(self._nodes), *self._network]
         self._process = self._spawner.spawn(command)
 
     def _ready(self) -> bool:
