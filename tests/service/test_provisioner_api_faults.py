@@ -90,6 +90,22 @@ async def test_a_volume_that_cannot_be_stored_outlives_its_claim(
         assert stand.csi.count("CreateVolume") == stand.csi.count("DeleteVolume") == 1
 
 
+@FAULTS
+async def test_a_volume_that_can_never_be_stored_goes_with_its_claim(
+    cluster: clusters.Cluster,
+) -> None:
+    """As with a driver that names places which no node's label can have."""
+    async with provisioning.stand(cluster) as stand:
+        await stand.provisioner("--retry-interval-max=200ms")
+        match = {"resource": "persistentvolumes", "verb": "create", **AGENT}
+        await cluster.faults(match=match, action="status", code=422)
+        await stand.claim("data", await stand.make_class())
+        await stand.event("data", "was created, but saving PersistentVolume")
+        assert len(await stand.backend()) == 1
+        await stand.delete_claim("data")
+        await stand.quiet(0)
+
+
 async def test_a_stop_finishes_what_is_in_flight(cluster: clusters.Cluster) -> None:
     async with provisioning.stand(cluster) as stand:
         process = await stand.provisioner()

@@ -10,7 +10,7 @@ from typing import assert_never, cast
 
 from bitts.core.plans import Done, Failed, RetryLater, WaitFor
 from bitts.csi.failures import Finality, finality, is_infeasible
-from bitts.kube.errors import AlreadyExists, ApiError, Forbidden, NotFound
+from bitts.kube.errors import AlreadyExists, ApiError, BadRequest, Forbidden, Invalid, NotFound
 from bitts.kube.objects import PersistentVolume, PersistentVolumeClaim, VolumeAttributesClass
 from bitts.rpc.codes import Code, RpcError
 from bitts.volumes.secrets import Use
@@ -76,11 +76,7 @@ def _failed(
             why = "a PersistentVolume of this name exists: whose is it?"
             return [model.ReadVolume(draft, created, why)]
         case model.SaveVolume(draft, created):
-            text = (
-                f"volume {created.volume_id} was created, but saving PersistentVolume"
-                f" {draft.volume_name} failed, it will be tried again: {error}"
-            )
-            return _give_up(seen, draft, Verdict.BACKGROUND, text)
+            return _not_saved(seen, draft, created, error)
         case model.UnselectNode(claim, node, failure):
             text = f"{failure}; taking node {node} off the claim failed: {error}"
             return [model.Conclude(claim, Verdict.FINAL, text), RetryLater(text)]
@@ -159,6 +155,19 @@ def _answered(seen: ClaimSeen, draft: Draft, created: Created | None) -> decide.
 def _saved(draft: Draft, created: Created) -> model.Conclude:
     text = f"Successfully provisioned volume {draft.volume_name}"
     return model.Conclude(draft.claim, Verdict.SUCCEEDED, text, draft, created)
+
+
+def _not_saved(
+    seen: ClaimSeen, draft: Draft, created: Created, error: Exception
+) -> decide.ClaimPlan:
+    """Try again for ever, but for an object that can never be, for a claim that is no more."""
+    what = f"volume {created.volume_id} was created, but saving PersistentVolume"
+    what = f"{what} {draft.volume_name} failed"
+    if seen.claim is None and isinstance(error, BadRequest | Invalid):
+        text = f"{what}, and its claim is gone: {error}"
+        return [model.DiscardVolume(draft, created.volume_id, text)]
+    text = f"{what}, it will be tried again: {error}"
+    return _give_up(seen, draft, Verdict.BACKGROUND, text)
 
 
 def _compared(

@@ -334,3 +334,16 @@ def test_a_class_that_is_not_there_is_reported_and_waited_for() -> None:
     assert (report.claim, report.verdict) == (REF, Verdict.UNREACHED)
     assert report.reason.startswith('storageClass "fast" not found: create it')
     assert wait == WaitFor(report.reason, decide.SLOW_RETRY)
+
+
+@pytest.mark.parametrize("kind", [errors.Invalid, errors.BadRequest])
+def test_a_volume_that_can_never_be_stored_is_discarded_with_its_claim(
+    kind: type[errors.ApiError],
+) -> None:
+    refused = kind("spec.nodeAffinity: no", status=422)
+    assert verdict(failed(SAVE, refused)) is Verdict.BACKGROUND, "somebody may still mend it"
+    [step] = failed(SAVE, refused, GONE)
+    assert isinstance(step, model.DiscardVolume)
+    assert step.volume_id == "vol-1"
+    assert "its claim is gone: spec.nodeAffinity: no" in step.reason
+    assert kinds(failed(SAVE, BROKEN, GONE)) == ["Conclude", "RetryLater"]
