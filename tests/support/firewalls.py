@@ -10,6 +10,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 from collections.abc import Callable
 from typing import TypeVar
@@ -110,7 +111,12 @@ class Bus:
         self._socket.unlink(missing_ok=True)
         words = [program, f"--config-file={self._settings}", "--nofork", "--nopidfile"]
         self._process = self._spawner.spawn([*words, "--nosyslog"], name="dbus-daemon")
-        self._process.wait_ready_blocking(self._socket.exists, "bus")
+        self._process.wait_ready_blocking(self._listens, "bus")
+
+    def _listens(self) -> bool:
+        """Say whether it takes connections: its socket is there a moment before."""
+        with socket.socket(socket.AF_UNIX) as asking:
+            return asking.connect_ex(str(self._socket)) == 0
 
     def stop(self) -> None:
         """End it, and all connections."""
