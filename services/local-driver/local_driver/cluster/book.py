@@ -148,6 +148,14 @@ class Book:
         self._nodes[node] = new
         self.intents.settle_listed(node, new.volumes)
 
+    def leave(self, node: str) -> None:
+        """Forget a node that is served no longer, if it held nothing that could be asked for."""
+        held = self._nodes.get(node)
+        if held is None or held.volumes or held.snapshots or self.intents.has_any(node):
+            return
+        del self._nodes[node]
+        self._dirty.add(node)
+
     def learn(self, node: str, volume: KnownVolume) -> None:
         """Note a volume that was made or changed through here."""
         held = self._touch(node, volume.volume_id)
@@ -213,11 +221,18 @@ class Book:
         for node in sorted(self._dirty):
             self._dirty.discard(node)
             try:
-                await self._accounts.replace(self._nodes[node].account(node))
+                await self._save(node)
             except BaseException:
                 self._dirty.add(node)
                 raise
         await self.intents.drop(ended)
+
+    async def _save(self, node: str) -> None:
+        held = self._nodes.get(node)
+        if held is not None:
+            await self._accounts.replace(held.account(node))
+        else:
+            await self._accounts.remove(node, metadata.nothing)
 
     async def close(self) -> None:
         """Write everything and end."""

@@ -78,6 +78,9 @@ class Fleet:
         for node, address in wanted.items():
             if node not in self._links:
                 self._take(node, address)
+        for node in self._book.nodes():
+            if node not in wanted:
+                self._book.leave(node)
 
     def _take(self, node: str, address: Address) -> None:
         name = self._options.roles.link.name_of(node)

@@ -53,6 +53,10 @@ class Intents:
             self._set_open(dataclasses.replace(intent, since=now))
         return found.damaged
 
+    def has_any(self, node: str) -> bool:
+        """Whether some are open that were sent to a node."""
+        return self._open_at[node] > 0
+
     def node(self, digest: str) -> str:
         """Return the node that may have, or may be making, a volume; empty for none."""
         intent = self._open.get(digest)

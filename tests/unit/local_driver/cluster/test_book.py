@@ -72,6 +72,27 @@ async def test_what_a_node_told_is_there_after_a_restart(book: Book, folder: pat
     assert found.holders(X, NODES) == ["a"]
 
 
+async def test_a_node_that_held_nothing_is_forgotten_when_it_leaves(
+    book: Book, folder: pathlib.Path
+) -> None:
+    told(book, "empty", [], [])
+    told(book, "a", [volume("x")], [])
+    told(book, "b", [], [snapshot("s", "b")])
+    told(book, "c", [], [])
+    async with book.intents.sending(X, "c"):
+        pass
+    await book.save()
+    for node in ("empty", "a", "b", "c", "unknown"):
+        book.leave(node)
+    await book.save()
+    assert book.nodes() == (await again(folder)).nodes() == ["a", "b", "c"]
+    told(book, "empty", [], [])
+    book.leave("empty")
+    told(book, "empty", [volume("y", "empty")], [])  # it comes back before that is written
+    await book.save()
+    assert (await again(folder)).volumes("empty") == [volume("y", "empty")]
+
+
 async def test_a_list_does_not_undo_what_happened_while_it_was_made(book: Book) -> None:
     told(book, "a", [volume("gone"), volume("old")], [snapshot("s")])
     with book.listing("a") as mark:
