@@ -269,10 +269,8 @@ class Api:
             raise errors.bad_request("metadata: must be an object")
         for name in ("name", "namespace"):
             if after.get(name, "") != before.get(name, ""):
-                cause = errors.invalid_value(
-                    f"metadata.{name}", after.get(name), "field is immutable"
-                )
-                raise errors.invalid(resource.group, resource.kind, before["name"], [cause])
+                what = f"the {name} of the object ({after.get(name, '')}) does not match the {name}"
+                raise errors.bad_request(f"{what} on the URL ({before.get(name, '')})")
         revision = after.get("resourceVersion")
         about = (resource.group, resource.plural, before["name"])
         if after.get("uid") not in (None, "", before["uid"]):

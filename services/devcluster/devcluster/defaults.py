@@ -39,6 +39,12 @@ def on_update(resource: Resource, old: Object, new: Object) -> None:
             new["status"] = {**after, "lastPhaseTransitionTime": metadata.now()}
 
 
+_SOURCES = {
+    ("", "PersistentVolumeClaim"),
+    ("snapshot.storage.k8s.io", "VolumeSnapshot"),
+}
+
+
 def _spec(obj: Object) -> Object:
     spec: Object = obj.setdefault("spec", {})
     return spec
@@ -49,11 +55,13 @@ def _claim(obj: Object) -> None:
     spec.setdefault("volumeMode", "Filesystem")
     source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
     if source and not reference:
-        spec["dataSourceRef"] = dict(source)
+        # The older field takes these two only, and forgets others (KEP 1495).
+        if (source.get("apiGroup") or "", source.get("kind")) in _SOURCES:
+            spec["dataSourceRef"] = dict(source)
+        else:
+            del spec["dataSource"]
     elif reference and not source and not reference.get("namespace"):
-        known = reference.get("kind") in ("PersistentVolumeClaim", "VolumeSnapshot")
-        if known:
-            spec["dataSource"] = dict(reference)
+        spec["dataSource"] = dict(reference)
 
 
 def _volume(obj: Object) -> None:

@@ -211,6 +211,10 @@ class Handlers:
             raise errors.invalid("meta.k8s.io", "PatchOptions", "", [cause])
         if not isinstance(patch, dict) or not patch.get("apiVersion") or not patch.get("kind"):
             raise errors.bad_request("an apply patch needs apiVersion and kind")
+        if (patch["apiVersion"], patch["kind"]) != (call.resource.api_version, call.resource.kind):
+            group, _, version = str(patch["apiVersion"]).rpartition("/")
+            what = f"{group}/{version}, Kind={patch['kind']}"
+            raise errors.bad_request(f"invalid object type: {what}")
         request = apply.Applied(
             call.resource.api_version,
             manager,

@@ -19,11 +19,11 @@ from devcluster.resources import Object, Resource
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_SUBDOMAIN_RULE = (
+SUBDOMAIN_RULE = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.',"
     " and must start and end with an alphanumeric character"
 )
-_LABEL_RULE = (
+LABEL_RULE = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-',"
     " and must start and end with an alphanumeric character"
 )
@@ -35,6 +35,7 @@ _FIXED = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp",
           "deletionGracePeriodSeconds", "generateName", "selfLink")  # fmt: skip
 _WRITABLE = ("labels", "annotations", "managedFields", "ownerReferences", "finalizers")
 _OWNER = ("apiVersion", "kind", "name", "uid")
+_ANNOTATIONS = 256 << 10
 _POD_GRACE = 30
 _THROWS = 8
 
@@ -102,12 +103,29 @@ def check(resource: Resource, metadata: Object) -> list[Cause]:
             causes.append(
                 errors.invalid_value("metadata.labels", key, "name part must be a qualified name")
             )
-        if not _LABEL_VALUE.fullmatch(value):
+        if not is_label_value(value):
             causes.append(errors.invalid_value("metadata.labels", value, "not a valid label value"))
+    causes += _check_annotations(metadata.get("annotations") or {})
     for index, name in enumerate(metadata.get("finalizers") or ()):
-        if "/" not in name and name not in ("orphan", "foregroundDeletion"):
+        if not is_qualified(name):
+            why = "name part must be a qualified name"
+            causes.append(errors.invalid_value("metadata.finalizers", name, why))
+        elif "/" not in name and name not in ("orphan", "foregroundDeletion"):
             why = "name is neither a standard finalizer name nor is it fully qualified"
             causes.append(errors.invalid_value(f"metadata.finalizers[{index}]", name, why))
+    return causes
+
+
+def _check_annotations(annotations: Object) -> list[Cause]:
+    path = "metadata.annotations"
+    why = "name part must be a qualified name"
+    causes = [
+        errors.invalid_value(path, key, why) for key in annotations if not is_qualified(key.lower())
+    ]
+    size = sum(len(key.encode()) + len(str(value).encode()) for key, value in annotations.items())
+    if size > _ANNOTATIONS:
+        text = f"Too long: may not be more than {_ANNOTATIONS} bytes"
+        causes.append(Cause(path, "FieldValueTooLong", text))
     return causes
 
 
@@ -120,12 +138,35 @@ def _check_owners(owners: collections.abc.Sequence[Object]) -> list[Cause]:
         for name in _OWNER
         if not owner.get(name)
     ]
+    for index, owner in enumerate(owners):
+        where = f"{path}[{index}]"
+        if owner.get("apiVersion", "").count("/") > 1:
+            why = "must be <group>/<version> or <version>"
+            causes.append(errors.invalid_value(f"{where}.apiVersion", owner["apiVersion"], why))
+        if (owner.get("apiVersion"), owner.get("kind")) == ("v1", "Event"):
+            why = "/v1, Kind=Event is disallowed from being an owner"
+            causes.append(errors.invalid_value(where, owner, why))
     leading = [f"{one.get('kind')}/{one.get('name')}" for one in owners if one.get("controller")]
     for other in leading[1:]:
         why = "Only one reference can have Controller set to true. Found "
         why += f'"true" in references for {leading[0]} and {other}'
         causes.append(errors.invalid_value(path, list(owners), why))
     return causes
+
+
+def is_subdomain(name: str, limit: int = 253) -> bool:
+    """Whether a text is a DNS subdomain of at most so many characters."""
+    return len(name) <= limit and _SUBDOMAIN.fullmatch(name) is not None
+
+
+def is_label(name: str) -> bool:
+    """Whether a text is a DNS label."""
+    return len(name) <= 63 and _LABEL.fullmatch(name) is not None
+
+
+def is_label_value(value: str) -> bool:
+    """Whether a label may have this value."""
+    return _LABEL_VALUE.fullmatch(value) is not None
 
 
 def is_qualified(name: str) -> bool:
@@ -143,9 +184,9 @@ def _check_name(resource: Resource, name: Any) -> list[Cause]:
             if bad
             else []
         )
-    pattern, limit, rule = _SUBDOMAIN, 253, _SUBDOMAIN_RULE
+    pattern, limit, rule = _SUBDOMAIN, 253, SUBDOMAIN_RULE
     if resource.kind in _LABEL_NAMED:
-        pattern, limit, rule = _LABEL, 63, _LABEL_RULE
+        pattern, limit, rule = _LABEL, 63, LABEL_RULE
     if len(name) > limit:
         return [
             errors.invalid_value("metadata.name", name, f"must be no more than {limit} characters")

@@ -90,7 +90,7 @@ def _operate(document: Json, operation: dict[str, Json]) -> Json:
                 raise _refused("a value cannot move into itself")
             moved = _read(document, source)
             return _edit(_edit(document, source, "remove", None), path, "add", moved)
-    raise errors.bad_request(f"unknown JSON patch operation {kind!r}")
+    raise _refused(f"unknown JSON patch operation {kind!r}")
 
 
 def same(left: Json, right: Json) -> bool:

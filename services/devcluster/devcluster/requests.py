@@ -15,6 +15,13 @@ from devcluster.resources import Registry, Resource
 Query = collections.abc.Mapping[str, str]
 _NAMESPACE_PARTS = ("status", "finalize")
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "GET": "get", "HEAD": "get"}
+_VALIDATIONS = ("", "Ignore", "Strict", "Warn")
+_OPTIONS = {
+    "create": "CreateOptions",
+    "update": "UpdateOptions",
+    "patch": "PatchOptions",
+    "delete": "DeleteOptions",
+}
 _TRUE = ("true", "1", "True")
 
 
@@ -77,6 +84,9 @@ def route(registry: Registry, method: str, path: str, query: Query) -> Call:
     if bool(namespace) != resource.namespaced and (namespace or name):
         raise errors.no_such_path()
     verb = _verb(method, name, query, is_bare=resource.namespaced and not namespace)
+    if verb == "create" and name and not subresource:
+        raise _not_allowed()
+    _check_options(verb, query)
     return Call(verb, resource, namespace, name, subresource, query)
 
 
@@ -90,9 +100,34 @@ def _verb(method: str, name: str, query: Query, *, is_bare: bool) -> str:
         return "delete" if name else "deletecollection"
     verb = _VERBS.get(method, "")
     if not verb or (verb in ("update", "patch")) > bool(name) or is_bare:
-        text = "the server does not allow this method on the requested resource"
-        raise errors.ApiError(405, "MethodNotAllowed", text)
+        raise _not_allowed()
     return verb
+
+
+def _not_allowed() -> errors.ApiError:
+    text = "the server does not allow this method on the requested resource"
+    return errors.ApiError(405, "MethodNotAllowed", text)
+
+
+def _check_options(verb: str, query: Query) -> None:
+    """Refuse what options may not say; raises ApiError 400, 422."""
+    causes = []
+    if verb in ("list", "watch", "deletecollection"):
+        number(query, "timeoutSeconds")
+        if query.get("resourceVersionMatch") and not query.get("resourceVersion"):
+            why = "resourceVersionMatch is forbidden unless resourceVersion is provided"
+            causes.append(errors.forbidden_value("resourceVersionMatch", why))
+        if is_true(query, "sendInitialEvents"):
+            causes.clear()  # a watch that begins with a list has its own rules
+    else:
+        if query.get("dryRun", "All") != "All":
+            causes.append(errors.unsupported("dryRun", [query["dryRun"]], ["All"]))
+        wanted = query.get("fieldValidation", "")
+        if wanted not in _VALIDATIONS:
+            causes.append(errors.unsupported("fieldValidation", wanted, _VALIDATIONS))
+    if causes:
+        kind = _OPTIONS.get(verb, "ListOptions")
+        raise errors.invalid("meta.k8s.io", kind, "", causes)
 
 
 @functools.lru_cache(maxsize=256)

@@ -4,7 +4,7 @@ import collections.abc
 
 from bitts.kube import quantity
 
-from devcluster import errors
+from devcluster import errors, metadata
 from devcluster.errors import Cause
 from devcluster.resources import Object
 from devcluster.tables import at
@@ -12,6 +12,8 @@ from devcluster.tables import at
 Rule = collections.abc.Callable[[Object], collections.abc.Iterable[Cause]]
 Change = collections.abc.Callable[[Object, Object], collections.abc.Iterable[Cause]]
 
+_DRIVER_NAME = 63
+_PARAMETERS, _PARAMETER_BYTES = 512, 256 << 10
 IMMUTABLE = "field is immutable"
 
 
@@ -31,8 +33,57 @@ def one_of(path: str, *known: str) -> Rule:
     return rule
 
 
-def amount(path: str, *, shown: str = "", is_required: bool = False) -> Rule:
-    """A quantity above zero."""
+def subdomain(path: str, *, limit: int = 253) -> Rule:
+    """The name of an object or a driver, where one is given."""
+
+    def rule(obj: Object) -> collections.abc.Iterator[Cause]:
+        value = str(at(path)(obj))
+        if len(value) > limit:
+            yield _too_long(path, limit)
+        elif value and not metadata.is_subdomain(value):
+            yield errors.invalid_value(path, value, metadata.SUBDOMAIN_RULE)
+
+    return rule
+
+
+def driver_name(path: str) -> Rule:
+    """A CSI driver's name: a subdomain, in whatever case, of 63 characters."""
+
+    def rule(obj: Object) -> collections.abc.Iterator[Cause]:
+        value = str(at(path)(obj))
+        if len(value) > _DRIVER_NAME:
+            yield _too_long(path, _DRIVER_NAME)
+        elif value and not metadata.is_subdomain(value.lower()):
+            yield errors.invalid_value(path, value, metadata.SUBDOMAIN_RULE)
+
+    return rule
+
+
+def parameters(path: str) -> Rule:
+    """What a class tells its driver: 512 keys and 256 KiB at most, none of them empty."""
+
+    def rule(obj: Object) -> collections.abc.Iterator[Cause]:
+        given = at(path, None)(obj) or {}
+        if len(given) > _PARAMETERS:
+            yield _too_long(path, _PARAMETERS)
+            return
+        if "" in given:
+            yield errors.invalid_value(path, "", "field can not be empty.")
+        size = sum(len(key.encode()) + len(str(value).encode()) for key, value in given.items())
+        if size > _PARAMETER_BYTES:
+            yield _too_long(path, _PARAMETER_BYTES)
+
+    return rule
+
+
+def _too_long(path: str, limit: int) -> Cause:
+    return Cause(path, "FieldValueTooLong", f"Too long: may not be more than {limit} bytes")
+
+
+def amount(
+    path: str, *, shown: str = "", is_required: bool = False, may_be_zero: bool = False
+) -> Rule:
+    """A quantity above zero, or not below it."""
     field = shown or path
 
     def rule(obj: Object) -> collections.abc.Iterator[Cause]:
@@ -41,7 +92,10 @@ def amount(path: str, *, shown: str = "", is_required: bool = False) -> Rule:
             if is_required:
                 yield errors.required(field)
             return
-        if quantity.parse(str(value)).nanos <= 0:
+        nanos = quantity.parse(str(value)).nanos
+        if nanos < 0 and may_be_zero:
+            yield errors.invalid_value(field, value, "must be greater than or equal to 0")
+        elif nanos <= 0 and not may_be_zero:
             yield errors.invalid_value(field, value, "must be greater than zero")
 
     return rule
@@ -52,8 +106,7 @@ def longest(path: str, limit: int) -> Rule:
 
     def rule(obj: Object) -> collections.abc.Iterator[Cause]:
         if len(str(at(path)(obj)).encode()) > limit:
-            text = f"Too long: may not be more than {limit} bytes"
-            yield Cause(path, "FieldValueTooLong", text)
+            yield _too_long(path, limit)
 
     return rule
 

@@ -9,12 +9,22 @@ import base64
 import binascii
 import collections.abc
 import re
-from typing import Any
 
-from devcluster import crds, errors, metadata, volume_rules
+from devcluster import crds, errors, metadata, pod_rules, selector_rules, volume_rules
 from devcluster.errors import Cause
 from devcluster.resources import Object, Resource
-from devcluster.rules import Change, Rule, amount, fixed, longest, needs, one_of
+from devcluster.rules import (
+    Change,
+    Rule,
+    amount,
+    driver_name,
+    fixed,
+    longest,
+    needs,
+    one_of,
+    parameters,
+    subdomain,
+)
 from devcluster.tables import at
 
 
@@ -37,66 +47,6 @@ def on_update(resource: Resource, old: Object, new: Object, subresource: str) ->
 
 
 # ---- rules of single kinds
-
-
-def _pod_changes(old: Object, new: Object) -> collections.abc.Iterator[Cause]:
-    before, after = _fixed_part(old["spec"]), _fixed_part(new["spec"])
-    if not before.get("nodeName"):
-        before["nodeName"] = after.get("nodeName")
-    if volume_rules.present(before) != volume_rules.present(after):
-        why = "pod updates may not change fields other than `spec.containers[*].image`,"
-        why += (
-            "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only"
-        )
-        why += (
-            " additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to"
-        )
-        why += " be set to 1 if it was previously negative)"
-        yield errors.forbidden_value("spec", why)
-
-
-def _fixed_part(spec: Object) -> Object:
-    free = ("activeDeadlineSeconds", "tolerations", "schedulingGates")
-    kept = {name: value for name, value in spec.items() if name not in free}
-    for name in ("containers", "initContainers"):
-        if name in kept:
-            kept[name] = [{k: v for k, v in one.items() if k != "image"} for one in kept[name]]
-    return kept
-
-
-def _containers(obj: Object) -> collections.abc.Iterator[Cause]:
-    containers = at("spec.containers", ())(obj)
-    if not containers:
-        yield errors.required("spec.containers")
-    volumes = {volume.get("name") for volume in at("spec.volumes", ())(obj)}
-    seen: set[Any] = set()
-    for index, container in enumerate(containers):
-        path, name = f"spec.containers[{index}]", container.get("name")
-        if not name:
-            yield errors.required(f"{path}.name")
-        elif name in seen:
-            yield errors.duplicate(f"{path}.name", name)
-        seen.add(name)
-        if not container.get("image"):
-            yield errors.required(f"{path}.image")
-        for kind in ("volumeMounts", "volumeDevices"):
-            for place, mount in enumerate(container.get(kind) or ()):
-                if mount.get("name") not in volumes:
-                    field = f"{path}.{kind}[{place}].name"
-                    yield Cause(field, "FieldValueNotFound", f'Not found: "{mount.get("name")}"')
-
-
-def _volumes(obj: Object) -> collections.abc.Iterator[Cause]:
-    for index, volume in enumerate(at("spec.volumes", ())(obj)):
-        path = f"spec.volumes[{index}]"
-        if not volume.get("name"):
-            yield errors.required(f"{path}.name")
-        claim = volume.get("persistentVolumeClaim")
-        if claim is not None and not claim.get("claimName"):
-            yield errors.required(f"{path}.persistentVolumeClaim.claimName")
-        ephemeral = volume.get("ephemeral")
-        if ephemeral is not None and not ephemeral.get("volumeClaimTemplate"):
-            yield errors.required(f"{path}.ephemeral.volumeClaimTemplate")
 
 
 _DATA_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
@@ -154,21 +104,17 @@ def _provisioner(obj: Object) -> collections.abc.Iterator[Cause]:
         yield errors.invalid_value("provisioner", name, why)
 
 
-_REQUEST = "spec.resources[storage]"
-_VOLUME_MODES = ("Block", "Filesystem")
-
 RULES: dict[str, tuple[Rule, ...]] = {
-    "persistentvolumeclaims": (
-        volume_rules.access_modes,
-        amount("spec.resources.requests.storage", shown=_REQUEST, is_required=True),
-        one_of("spec.volumeMode", *_VOLUME_MODES),
-    ),
+    "persistentvolumeclaims": (volume_rules.claim,),
     "persistentvolumes": (
         volume_rules.access_modes,
         amount("spec.capacity.storage", shown="spec.capacity[storage]", is_required=True),
+        volume_rules.capacity,
         volume_rules.source,
         volume_rules.affinity,
-        one_of("spec.volumeMode", *_VOLUME_MODES),
+        driver_name("spec.csi.driver"),
+        subdomain("spec.storageClassName"),
+        one_of("spec.volumeMode", *volume_rules.VOLUME_MODES),
         one_of("spec.persistentVolumeReclaimPolicy", "Delete", "Recycle", "Retain"),
     ),
     "storageclasses": (
@@ -176,13 +122,37 @@ RULES: dict[str, tuple[Rule, ...]] = {
         _provisioner,
         one_of("reclaimPolicy", "Delete", "Retain"),
         one_of("volumeBindingMode", "Immediate", "WaitForFirstConsumer"),
+        parameters("parameters"),
+        selector_rules.topologies,
     ),
-    "volumeattachments": (needs("spec.attacher", "spec.nodeName"), volume_rules.attachment_source),
+    "volumeattachments": (
+        needs("spec.attacher", "spec.nodeName"),
+        driver_name("spec.attacher"),
+        subdomain("spec.nodeName"),
+        volume_rules.attachment_source,
+    ),
     "csinodes": (volume_rules.csi_node_drivers,),
-    "csidrivers": (one_of("spec.fsGroupPolicy", "File", "None", "ReadWriteOnceWithFSType"),),
-    "csistoragecapacities": (needs("storageClassName"),),
-    "volumeattributesclasses": (needs("driverName", "parameters"),),
-    "pods": (_containers, _volumes, one_of("spec.restartPolicy", "Always", "Never", "OnFailure")),
+    "csidrivers": (
+        one_of("spec.fsGroupPolicy", "File", "None", "ReadWriteOnceWithFSType"),
+        volume_rules.csi_driver,
+    ),
+    "csistoragecapacities": (
+        needs("storageClassName"),
+        subdomain("storageClassName"),
+        amount("capacity", may_be_zero=True),
+        selector_rules.label_selector("nodeTopology"),
+    ),
+    "volumeattributesclasses": (
+        needs("driverName", "parameters"),
+        driver_name("driverName"),
+        parameters("parameters"),
+    ),
+    "pods": (
+        pod_rules.containers,
+        pod_rules.volumes,
+        subdomain("spec.nodeName"),
+        one_of("spec.restartPolicy", "Always", "Never", "OnFailure"),
+    ),
     "configmaps": (_data_keys, _base64_data),
     "secrets": (_data_keys, _base64_data),
     "events": (_event_namespace,),
@@ -206,7 +176,7 @@ CHANGES: dict[str, tuple[Change, ...]] = {
     "csidrivers": (fixed("spec.attachRequired", "spec.volumeLifecycleModes"),),
     "csistoragecapacities": (fixed("storageClassName", "nodeTopology"),),
     "volumeattributesclasses": (fixed("driverName", "parameters"),),
-    "pods": (_pod_changes,),
+    "pods": (pod_rules.changes,),
     "configmaps": (_frozen_data,),
     "secrets": (_frozen_data, fixed("type")),
 }

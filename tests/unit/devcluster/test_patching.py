@@ -91,7 +91,7 @@ def test_json_patch_operations(operation: dict[str, Any], result: Any) -> None:
         pytest.param([{"op": "move", "from": "/l", "path": "/l/0"}], 422, id="into itself"),
         pytest.param([{"op": "add", "path": "a", "value": 1}], 400, id="no pointer"),
         pytest.param([{"op": "add", "path": "/a"}], 400, id="no value"),
-        pytest.param([{"op": "jump", "path": "/a"}], 400, id="unknown operation"),
+        pytest.param([{"op": "jump", "path": "/a"}], 422, id="unknown operation"),
         pytest.param({"op": "add"}, 400, id="no list"),
         pytest.param(["add"], 400, id="no operation"),
     ],

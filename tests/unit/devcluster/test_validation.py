@@ -45,6 +45,15 @@ PLACES = {
     "storageclasses": (STORAGE, CLASS),
     "volumeattachments": (STORAGE, ATTACHMENT),
     "csinodes": (STORAGE, CSI_NODE),
+    "csidrivers": (STORAGE, {"metadata": {"name": "d.io"}, "spec": {}}),
+    "csistoragecapacities": (
+        STORAGE,
+        {"metadata": {"name": "k"}, "storageClassName": "fast", "capacity": "0"},
+    ),
+    "volumeattributesclasses": (
+        STORAGE,
+        {"metadata": {"name": "gold"}, "driverName": "D.io", "parameters": {"a": "b"}},
+    ),
     "pods": ("", POD),
     "configmaps": ("", MAP),
     "secrets": ("", {**MAP, "data": {"k": "dg=="}}),
@@ -72,6 +81,42 @@ def change(api: Api, plural: str, patch: Any, subresource: str = "") -> Any:
     namespace = "default" if resource.namespaced else ""
     name = valid["metadata"]["name"]
     return api.patch(resource, name, patch, namespace, subresource=subresource)
+
+
+OTHER = {"dataSourceRef": {"kind": "PersistentVolumeClaim", "name": "y"}}
+MOUNT = {"name": "v", "mountPath": "/v"}
+
+
+def owner(version: str, kind: str = "Pod") -> dict[str, str]:
+    return {"apiVersion": version, "kind": kind, "name": "n", "uid": "u"}
+
+
+def selector(operator: str, *values: str) -> dict[str, Any]:
+    one = {"key": "a", "operator": operator, "values": list(values)}
+    return {"spec": {"selector": {"matchExpressions": [one]}}}
+
+
+def source(kind: str = "PersistentVolumeClaim", name: str = "x") -> dict[str, Any]:
+    return {"spec": {"dataSourceRef": {"kind": kind, "name": name}}}
+
+
+def places(key: str, *values: str, operator: str = "In") -> dict[str, Any]:
+    one = {"key": key, "operator": operator, "values": list(values)}
+    return {"spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [{
+        "matchExpressions": [one]}]}}}}  # fmt: skip
+
+
+def allowed(*expressions: dict[str, Any]) -> dict[str, Any]:
+    return {"allowedTopologies": [{"matchLabelExpressions": list(expressions)}]}
+
+
+def keys(*names: str) -> dict[str, Any]:
+    return {"spec": {"drivers": [{"name": "d.io", "nodeID": "x", "topologyKeys": list(names)}]}}
+
+
+def container(**fields: Any) -> dict[str, Any]:
+    made = {"name": "c", "image": "i", **fields}
+    return {"spec": {"containers": [made], "volumes": [{"name": "v", "emptyDir": {}}]}}
 
 
 CREATIONS = [
@@ -102,8 +147,8 @@ CREATIONS = [
     ("persistentvolumes", {"spec": {"csi": {"volumeHandle": None}}}, "spec.csi.volumeHandle: Req"),
     (
         "persistentvolumes",
-        {"spec": {"csi": {"nodeStageSecretRef": {"name": "s"}}}},
-        "spec.csi.nodeStageSecretRef.namespace: Required",
+        {"spec": {"csi": {"nodePublishSecretRef": {"name": "s"}}}},
+        "spec.csi.nodePublishSecretRef.namespace: Required",
     ),
     ("persistentvolumes", {"spec": {"capacity": None}}, r"spec.capacity\[storage\]: Required"),
     (
@@ -155,6 +200,91 @@ CREATIONS = [
     ("configmaps", {"data": {"a b": ""}}, "valid config key"),
     ("secrets", {"data": {"k": "not base64!"}}, "use stringData for text"),
     ("leases", {"spec": {"leaseDurationSeconds": 0}}, "must be greater than 0"),
+    ("configmaps", {"metadata": {"annotations": {"a b": "c"}}}, "metadata.annotations: Invalid"),
+    ("configmaps", {"metadata": {"annotations": {"a": "x" * 262_144}}}, "262144 bytes"),
+    ("configmaps", {"metadata": {"finalizers": ["a b/c"]}}, "metadata.finalizers: Invalid"),
+    ("configmaps", {"metadata": {"ownerReferences": [owner("a/b/c")]}}, "must be <group>/<ver"),
+    ("configmaps", {"metadata": {"ownerReferences": [owner("v1", "Event")]}}, "is disallowed"),
+    ("persistentvolumeclaims", {"spec": {"storageClassName": "A_b"}}, "storageClassName: Inval"),
+    ("persistentvolumeclaims", selector("X"), r"\[0\].operator: Invalid value"),
+    ("persistentvolumeclaims", selector("In"), r"\[0\].values: Required value"),
+    ("persistentvolumeclaims", selector("Exists", "a"), r"\[0\].values: Forbidden"),
+    ("persistentvolumeclaims", source(kind="VolumeSnapshot"), "when referencing the default"),
+    ("persistentvolumeclaims", source(name=""), "dataSourceRef.name: Required"),
+    (
+        "persistentvolumeclaims",
+        {"spec": {"dataSource": {"kind": "PersistentVolumeClaim", "name": "x"}, **OTHER}},
+        "must match dataSourceRef",
+    ),
+    ("persistentvolumes", {"spec": {"capacity": {"cpu": "1"}}}, "spec.capacity: Unsupported"),
+    ("persistentvolumes", {"spec": {"csi": {"driver": "a b"}}}, "spec.csi.driver: Invalid"),
+    ("persistentvolumes", {"spec": {"csi": {"driver": "a" * 64}}}, "more than 63 bytes"),
+    ("persistentvolumes", places("a b", "z"), r"matchExpressions\[0\].key: Invalid"),
+    ("persistentvolumes", places("zone", "x y"), r"values\[0\]: Invalid"),
+    ("persistentvolumes", places("zone", operator="Gt"), "single value"),
+    (
+        "persistentvolumes",
+        {"spec": {"csi": None, "hostPath": {"path": "/a/../b"}}},
+        "must not contain '..'",
+    ),
+    (
+        "persistentvolumes",
+        {"spec": {"csi": None, "hostPath": {"path": "/a"}, "volumeAttributesClassName": "g"}},
+        "spec.csi: Required value: has to be specified",
+    ),
+    ("storageclasses", {"parameters": {"": "x"}}, "field can not be empty"),
+    ("storageclasses", {"parameters": {str(n): "" for n in range(513)}}, "more than 512 bytes"),
+    ("storageclasses", {"parameters": {"a": "x" * 262_144}}, "more than 262144 bytes"),
+    ("storageclasses", allowed({"key": "z", "values": ["a", "a"]}), r"values\[1\]: Duplicate"),
+    ("storageclasses", allowed({"key": "z", "values": []}), r"\[0\].values: Required"),
+    ("storageclasses", allowed({"key": "a b", "values": ["a"]}), r"\[0\].key: Invalid"),
+    ("storageclasses", allowed(), "matchLabelExpressions: Duplicate"),
+    (
+        "storageclasses",
+        allowed({"key": "z", "values": ["a"]}, {"key": "z", "values": ["b"]}),
+        r"\[1\].key: Duplicate",
+    ),
+    ("volumeattachments", {"spec": {"attacher": "a b"}}, "spec.attacher: Invalid"),
+    ("volumeattachments", {"spec": {"nodeName": "A_b"}}, "spec.nodeName: Invalid"),
+    (
+        "volumeattachments",
+        {"spec": {"source": {"persistentVolumeName": None, "inlineVolumeSpec": VOLUME["spec"]}}},
+        "inlineVolumeSpec.capacity: Forbidden",
+    ),
+    ("csinodes", {"spec": {"drivers": [{"name": "a b", "nodeID": "x"}]}}, "name: Invalid"),
+    ("csinodes", {"spec": {"drivers": [{"name": "d", "nodeID": "x" * 257}]}}, "256 characters"),
+    ("csinodes", keys("z", "z"), r"drivers\[0\]: Duplicate"),
+    ("csinodes", keys("a b"), r"drivers\[0\]: Invalid"),
+    ("csidrivers", {"spec": {"volumeLifecycleModes": ["x"]}}, "volumeLifecycleModes: Unsupp"),
+    ("csidrivers", {"spec": {"tokenRequests": [{"audience": "a"}] * 2}}, "audience: Duplicate"),
+    ("csidrivers", {"spec": {"tokenRequests": [{"expirationSeconds": 5}]}}, "10 minutes"),
+    ("csidrivers", {"spec": {"nodeAllocatableUpdatePeriodSeconds": 5}}, "10 seconds"),
+    ("csistoragecapacities", {"capacity": "-1"}, "capacity: Invalid value"),
+    ("csistoragecapacities", {"nodeTopology": {"matchLabels": {"a b": "c"}}}, "matchLabels: Inv"),
+    ("csistoragecapacities", {"nodeTopology": {"matchLabels": {"a": "c d"}}}, "matchLabels: Inv"),
+    ("volumeattributesclasses", {"driverName": "a b"}, "driverName: Invalid"),
+    ("pods", container(name="C_"), r"containers\[0\].name: Invalid"),
+    ("pods", container(volumeMounts=[{"name": "v"}]), "mountPath: Required"),
+    ("pods", container(volumeMounts=[MOUNT, MOUNT]), r"\[1\].mountPath: .*must be unique"),
+    ("pods", container(volumeMounts=[{**MOUNT, "subPath": "../x"}]), "must not contain"),
+    (
+        "pods",
+        container(volumeMounts=[MOUNT], volumeDevices=[{"name": "v", "devicePath": "/dev/v"}]),
+        "must not already exist in volumeDevices",
+    ),
+    ("pods", {"spec": {"volumes": [{"name": "X_", "emptyDir": {}}]}}, "name: Invalid"),
+    ("pods", {"spec": {"volumes": [{"name": "v", "emptyDir": {}}] * 2}}, "name: Duplicate"),
+    (
+        "pods",
+        {"spec": {"volumes": [{"name": "v", "emptyDir": {}, "hostPath": {"path": "/"}}]}},
+        "more than 1 volume type",
+    ),
+    (
+        "pods",
+        {"spec": {"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]}},
+        r"ephemeral.volumeClaimTemplate.spec.resources\[storage\]: Required",
+    ),
+    ("pods", {"spec": {"nodeName": "A_"}}, "spec.nodeName: Invalid"),
 ]
 
 
@@ -187,7 +317,6 @@ CHANGES = [
     ),
     ("pods", {"spec": {"restartPolicy": "Never"}}, "pod updates may not change"),
     ("secrets", {"type": "other"}, "type.*immutable"),
-    ("configmaps", {"metadata": {"name": "other"}}, "metadata.name.*immutable"),
 ]
 
 
@@ -271,3 +400,28 @@ def test_values_of_the_wrong_type_are_refused(api: Api, patch: Any) -> None:
     with pytest.raises(errors.ApiError) as caught:
         create(api, "persistentvolumeclaims", patch)
     assert caught.value.code in (400, 422)
+
+
+@pytest.mark.parametrize("source", [{"kind": "Pod", "name": "x"}, {"kind": "", "name": "x"}])
+def test_a_source_that_the_older_field_cannot_have_is_forgotten(api: Api, source: Any) -> None:
+    assert (
+        "dataSource"
+        not in create(api, "persistentvolumeclaims", {"spec": {"dataSource": source}})["spec"]
+    )
+
+
+def test_a_populator_s_source_is_in_both_fields(api: Api) -> None:
+    wanted = {"apiGroup": "a.io", "kind": "Seed", "name": "x"}
+    made = create(api, "persistentvolumeclaims", {"spec": {"dataSourceRef": wanted}})
+    assert made["spec"]["dataSource"] == wanted
+
+
+def test_the_staging_secret_is_not_looked_at(api: Api) -> None:
+    create(api, "persistentvolumes", {"spec": {"csi": {"nodeStageSecretRef": {"name": "s"}}}})
+
+
+def test_an_object_cannot_be_renamed(api: Api) -> None:
+    create(api, "configmaps")
+    with pytest.raises(errors.ApiError, match=r"the name of the object \(x\)") as caught:
+        change(api, "configmaps", {"metadata": {"name": "x"}})
+    assert caught.value.code == 400
