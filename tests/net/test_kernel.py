@@ -44,8 +44,9 @@ def wire_pair(host: str, pod: str) -> None:
                         mtu=1400,
                         master=bridge.index,
                     ),
-                    links.port(70001, hairpin=True, isolated=True),
-                    links.change(70001, Change(alias="ours: net/c1/eth0")),
+                    links.change(
+                        70001, Change(alias="ours: net/c1/eth0", hairpin=True, isolated=True)
+                    ),
                 ]
             )
 

@@ -28,7 +28,7 @@ class PluginConfig:
     Compared by identity, so that what is derived from it can be remembered with it.
     """
 
-    __slots__ = ("document", "fields", "name", "previous", "type", "version")
+    __slots__ = ("_previous", "_unread", "document", "fields", "name", "type", "version")
 
     def __init__(
         self,
@@ -37,13 +37,28 @@ class PluginConfig:
         name: str,
         type: str,
         previous: Result | None = None,
+        unread: str | None = None,
     ) -> None:
         self.document = document
         self.version = version
         self.name = name
         self.type = type
-        self.previous = previous
         self.fields = Fields(document)
+        self._previous = previous
+        self._unread = unread
+        """The version of a previous result that nobody has looked at."""
+
+    @property
+    def previous(self) -> Result | None:
+        """The result of the plugin before. Raises CniError where it is none, if it was not read."""
+        if self._unread is not None:
+            self._previous = _previous(self.fields, self._unread)
+            self._unread = None
+        return self._previous
+
+    def is_previous(self, document: Mapping[str, object]) -> bool:
+        """Say whether the previous result is this document, to the letter."""
+        return self.fields.raw("prevResult") == document
 
     def after(self, previous: Result) -> "PluginConfig":
         """Return the configuration with the result of an earlier plugin."""
@@ -55,8 +70,13 @@ class PluginConfig:
         return self.fields.nested("ipam").text("type")
 
 
-def read_request(text: bytes, command: Command, supported: Sequence[str]) -> PluginConfig:
-    """Return the configuration on stdin. Raises CniError as Go's skeleton does."""
+def read_request(
+    text: bytes, command: Command, supported: Sequence[str], *, leaves_previous: bool = False
+) -> PluginConfig:
+    """Return the configuration on stdin. Raises CniError as Go's skeleton does.
+
+    The previous result may be left for whoever asks for it.
+    """
     try:
         document = documents.as_object(documents.parse(text), "network config")
         fields = Fields(document)
@@ -68,7 +88,10 @@ def read_request(text: bytes, command: Command, supported: Sequence[str]) -> Plu
         raise CniError(Code.INVALID_CONFIG, "missing network name")
     validation.network_name(name)
     _check_version(version or "0.1.0", command, supported)
-    return PluginConfig(document, version or "0.1.0", name, plugin, _previous(fields, version))
+    found = PluginConfig(document, version or "0.1.0", name, plugin, unread=version)
+    if not leaves_previous:
+        _ = found.previous
+    return found
 
 
 def _check_version(version: str, command: Command, supported: Sequence[str]) -> None:

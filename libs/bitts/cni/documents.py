@@ -206,7 +206,10 @@ def fold(key: str) -> str:
 
 
 def _last_wins(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    document: dict[str, object] = {}
+    document = dict(pairs)
+    if len(document) == len(pairs):
+        return document
+    document = {}
     for key, value in pairs:
         document.pop(key, None)  # a repeated key moves to the end: the last spelling must win
         document[key] = value

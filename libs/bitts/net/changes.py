@@ -6,6 +6,7 @@ else that is asked of the kernel before a container can be attached.
 """
 
 import errno
+import select
 import socket
 
 from bitts.net import filters
@@ -33,6 +34,8 @@ class Changes:
         self._socket = socket.socket(
             socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, 0
         )
+        self._arrived = select.poll()
+        self._arrived.register(self._socket, select.POLLIN)
         try:
             filters.attach(self._socket, _filter(below))
             self._socket.bind((0, 0))
@@ -48,6 +51,8 @@ class Changes:
 
     def happened(self) -> bool:
         """Say whether anything changed since this was asked last. Raises OSError."""
+        if not self._arrived.poll(0):
+            return False
         found = False
         while True:
             try:

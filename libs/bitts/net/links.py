@@ -5,11 +5,14 @@ by its maker, on both sides of a veth pair, so that nothing need be looked up af
 peer's index counts only together with the host's. A peer must not be up when it is made.
 """
 
+import errno
+import fcntl
+import socket
 import struct
+import threading
 from dataclasses import dataclass
 
-from bitts.net import sockets, wire
-from bitts.net.sockets import Socket
+from bitts.net import wire
 from bitts.net.wire import Message, Reply
 
 NEW, DELETE, GET, SET = 16, 17, 18, 19
@@ -20,9 +23,11 @@ ALL_MULTICAST = 0x200
 OPERSTATE_UP = 6
 
 _INFO = struct.Struct("=BxHiII")
-_QUESTION = struct.Struct("=IHHIIBxHiIIHHI")
+_REQUEST = struct.Struct("=16sH22x")
+_GET_FLAGS = 0x8913
+_local = threading.local()
 _BRIDGE_FAMILY = 7
-_MAC, _NAME, _MTU, _LINK, _MASTER, _PROTINFO = 1, 3, 4, 5, 10, 12
+_MAC, _NAME, _MTU, _LINK, _MASTER = 1, 3, 4, 5, 10
 _OPERSTATE, _LINKINFO, _ALIAS, _GROUP, _NETNS_FD, _LINK_NETNS = 16, 18, 20, 27, 28, 37
 _NEW_INDEX = 49
 _TXQLEN = 13
@@ -36,7 +41,8 @@ _SETTINGS = {"vlan": wire.u16, "ipvlan": wire.u16, "macvlan": wire.u32, "vrf": w
 
 _VLAN_INFO = 2
 _VLAN_PVID, _VLAN_UNTAGGED = 2, 4
-_LINKINFO_KIND, _LINKINFO_DATA, _LINKINFO_SLAVE_DATA = 1, 2, 5
+_LINKINFO_KIND, _LINKINFO_DATA, _LINKINFO_SLAVE_KIND, _LINKINFO_SLAVE_DATA = 1, 2, 4, 5
+_INET_CONF, _CONF_ARP_NOTIFY = 1, 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +94,8 @@ class Change:
     """What to change on a link; None leaves it alone. ``flags`` are set, ``cleared`` unset.
 
     A link that moves to the namespace ``netns_fd`` may be given an index there (Linux 5.13).
+    ``hairpin`` and ``isolated`` are a bridge port's; ``arp_notify`` lets a link tell its IPv4
+    addresses when it is switched on.
     """
 
     flags: int = 0
@@ -100,6 +108,9 @@ class Change:
     txqlen: int | None = None
     netns_fd: int | None = None
     new_index: int | None = None
+    hairpin: bool | None = None
+    isolated: bool | None = None
+    arp_notify: bool | None = None
 
 
 def mac_bytes(mac: str) -> bytes:
@@ -192,14 +203,20 @@ def _attributes(wanted: Change) -> bytes:
         (_NETNS_FD, wanted.netns_fd), (_NEW_INDEX, wanted.new_index),
     )  # fmt: skip
     parts += [wire.u32(kind, value) for kind, value in numbers if value is not None]
+    if wanted.hairpin is not None or wanted.isolated is not None:
+        port = _port_settings(hairpin=bool(wanted.hairpin), isolated=bool(wanted.isolated))
+        slave = wire.text(_LINKINFO_SLAVE_KIND, "bridge") + wire.nested(_LINKINFO_SLAVE_DATA, port)
+        parts.append(wire.nested(_LINKINFO, slave))
+    if wanted.arp_notify is not None:
+        setting = wire.u32(_CONF_ARP_NOTIFY, wanted.arp_notify)
+        parts.append(
+            wire.nested(_AF_SPEC, wire.nested(socket.AF_INET, wire.nested(_INET_CONF, setting)))
+        )
     return b"".join(parts)
 
 
-def port(index: int, *, hairpin: bool, isolated: bool) -> Message:
-    """Set what a bridge does with frames of one port."""
-    settings = (wire.u8(_PORT_HAIRPIN, hairpin), wire.u8(_PORT_ISOLATED, isolated))
-    body = _INFO.pack(_BRIDGE_FAMILY, 0, index, 0, 0)
-    return Message(SET, 0, body + wire.nested(_PROTINFO | wire.NESTED, *settings))
+def _port_settings(*, hairpin: bool, isolated: bool) -> bytes:
+    return wire.u8(_PORT_HAIRPIN, hairpin) + wire.u8(_PORT_ISOLATED, isolated)
 
 
 def port_vlan(index: int, vlan: int, *, is_pvid: bool = False, remove: bool = False) -> Message:
@@ -241,14 +258,28 @@ def every() -> Message:
     return Message(GET, 0, _INFO.pack(0, 0, 0, 0, 0))
 
 
-def flags(channel: Socket, index: int) -> int:
-    """Ask for the flags of a link, and for nothing else. Raises NetlinkError."""
-    question = _QUESTION.pack(
-        _QUESTION.size, GET, wire.REQUEST, sockets.LAST, 0, 0, 0, index, 0, 0,
-        8, _EXTENSIONS, _WITHOUT_COUNTERS,
-    )  # fmt: skip
-    answer = channel.ask(question, "looking for a carrier")
-    return int(_INFO.unpack_from(answer, wire.HEADER_SIZE)[3])
+def is_running(name: str) -> bool:
+    """Say whether a link of the calling thread's namespace has its carrier; no if there is none.
+
+    Asked by ``ioctl``, which waits for no change of other links and describes nothing else.
+    Raises OSError.
+    """
+    asked = _REQUEST.pack(name.encode(), 0)
+    try:
+        answer = fcntl.ioctl(_asking(), _GET_FLAGS, asked)
+    except OSError as error:
+        if error.errno == errno.ENODEV:
+            return False
+        raise
+    return bool(_REQUEST.unpack(answer)[1] & RUNNING)
+
+
+def _asking() -> socket.socket:
+    """Return the calling thread's socket for such questions: it belongs to one namespace."""
+    kept: socket.socket | None = getattr(_local, "socket", None)
+    if kept is None:
+        kept = _local.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    return kept
 
 
 @wire.decoder("which link is meant")

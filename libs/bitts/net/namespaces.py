@@ -5,13 +5,11 @@ come back is of no use and dangerous to everybody, so the process ends then.
 An open descriptor holds a namespace alive: always ``opened`` in a with statement.
 """
 
-import contextlib
 import ctypes
 import errno
 import fcntl
 import os
 import threading
-from collections.abc import Iterator
 
 from bitts.net.errors import NamespaceError, NamespaceGone, NamespaceReplaced
 
@@ -21,36 +19,56 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.setns.argtypes = (ctypes.c_int, ctypes.c_int)
 _GONE = {errno.ENOENT, errno.ENOTDIR, errno.ESTALE, errno.ENXIO}
 _ABSURD = {errno.ELOOP, errno.ENAMETOOLONG}
+_OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _LOST = 70  # exit status: a thread is in a stranger's namespace
 
 _home = threading.local()
 
 
-@contextlib.contextmanager
-def opened(path: str) -> Iterator[int]:
-    """Yield a descriptor of the network namespace at ``path``.
+def opened(path: str) -> "Opened":
+    """Return what yields a descriptor of the network namespace at ``path``.
 
-    Raises NamespaceGone where nothing is there (an empty path too), NamespaceReplaced where
-    something else is: a file left from a bind mount, or a namespace of another kind. Any other
-    NamespaceError (no descriptors left, not allowed) says nothing about what is there.
+    Entering it raises NamespaceGone where nothing is there (an empty path too), NamespaceReplaced
+    where something else is: a file left from a bind mount, or a namespace of another kind. Any
+    other NamespaceError (no descriptors left, not allowed) says nothing about what is there.
     """
+    return Opened(path)
+
+
+class Opened:
+    """An open namespace, for a with statement (a class, as every request passes here)."""
+
+    __slots__ = ("_descriptor", "_path")
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._descriptor = -1
+
+    def __enter__(self) -> int:
+        """Open it."""
+        descriptor = _open(self._path)
+        if not _is_network(descriptor):
+            os.close(descriptor)
+            raise NamespaceReplaced(f"{self._path!r} is not a network namespace")
+        self._descriptor = descriptor
+        return descriptor
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        os.close(self._descriptor)
+
+
+def _open(path: str) -> int:
     if not path:
         raise NamespaceGone("no network namespace is named")
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
     try:
-        descriptor = os.open(path, flags)
+        return os.open(path, _OPEN_FLAGS)
     except (OSError, ValueError) as error:
         code = error.errno if isinstance(error, OSError) else errno.ENAMETOOLONG
         if code in _GONE:
             raise NamespaceGone(f"no such network namespace: {path!r}") from None
         kind = NamespaceReplaced if code in _ABSURD else NamespaceError
         raise kind(f"cannot open the network namespace {path!r}: {error}") from None
-    try:
-        if not _is_network(descriptor):
-            raise NamespaceReplaced(f"{path!r} is not a network namespace")
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _is_network(descriptor: int) -> bool:
@@ -68,19 +86,37 @@ def identity(descriptor: int) -> tuple[int, int]:
 
 def is_own(descriptor: int) -> bool:
     """Say whether the descriptor is the namespace of the calling thread."""
-    return identity(descriptor) == _origin()[1]
+    return is_home(identity(descriptor))
 
 
-@contextlib.contextmanager
-def entered(descriptor: int) -> Iterator[None]:
+def is_home(found: tuple[int, int]) -> bool:
+    """Say whether an ``identity`` is that of the calling thread's namespace."""
+    return found == _origin()[1]
+
+
+def entered(descriptor: int) -> "Entered":
     """Run a block of the calling thread inside a namespace; nothing may be awaited in it."""
-    home, _ = _origin()
-    _enter(descriptor)
-    try:
-        yield
-    finally:
+    return Entered(descriptor)
+
+
+class Entered:
+    """A stay in a namespace, for a with statement."""
+
+    __slots__ = ("_descriptor", "_home")
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._home = -1
+
+    def __enter__(self) -> None:
+        """Go there. Raises NamespaceError."""
+        self._home, _ = _origin()
+        _enter(self._descriptor)
+
+    def __exit__(self, *_: object) -> None:
+        """Come back, or end the process."""
         try:
-            _enter(home)
+            _enter(self._home)
         except NamespaceError:
             os._exit(_LOST)
 

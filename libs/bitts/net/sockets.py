@@ -31,9 +31,8 @@ TIMEOUT = 30.0
 """Seconds that one answer may take; the kernel answers at once, or after an RCU wait."""
 
 _DUMP_TRIES = 5
-_FIXED, LAST = 0x80000000, 0xFFFFFFFF
-"""Numbers of messages that are packed beforehand, and of the one that is answered; those that are
-counted never get there."""
+_FIXED, _LAST = 0x80000000, 0xFFFFFFFF
+"""Numbers of messages that are packed beforehand; those that are counted never get there."""
 
 _ANSWER = struct.Struct("=IHHIIi")
 _RECEIVE_ONE = 4096
@@ -110,20 +109,6 @@ class Socket:
     def deliver(self, buffer: bytes, what: str = "netlink request") -> None:
         """Send what was packed beforehand: see ``deliver``, and close the socket if it fails."""
         deliver(self._socket, buffer, what)
-
-    def ask(self, question: bytes, what: str) -> bytes:
-        """Send a packed question of the number ``LAST``, and return the message that answers it.
-
-        Raises NetlinkError.
-        """
-        self._socket.send(question)
-        while True:
-            answer = self._socket.recv(_RECEIVE_ONE)
-            _, kind, _, sequence, _, error = _ANSWER.unpack_from(answer)
-            if sequence == LAST and kind == wire.ERROR:
-                raise NetlinkError(-error, what)
-            if sequence == LAST:
-                return answer
 
     def query(self, message: Message, what: str = "netlink query") -> Reply:
         """Return the one answer to a query; raises NetlinkError."""
@@ -208,7 +193,7 @@ def _numbered(messages: Sequence[Message], first: int) -> bytes:
     """Let only the last message be acknowledged, and give it a number that says so."""
     *others, last = messages
     silent = [wire.bare(each, first + index) for index, each in enumerate(others)]
-    return b"".join(silent) + wire.packed([last], LAST)
+    return b"".join(silent) + wire.packed([last], _LAST)
 
 
 def bare() -> socket.socket:
@@ -234,7 +219,7 @@ def deliver(channel: socket.socket, buffer: bytes, what: str) -> None:
             continue  # to a question of earlier on
         if error:
             raise NetlinkError(-error, what)
-        if sequence == LAST:
+        if sequence == _LAST:
             return
 
 

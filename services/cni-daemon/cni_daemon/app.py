@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import functools
+import gc
 import itertools
 import os
 import secrets
@@ -37,6 +38,9 @@ GRACE = 10.0
 _SWITCH_INTERVAL = 0.001
 """Seconds until a thread that computes lets the event loop go on."""
 
+_YOUNG, _GENERATIONS = 20_000, 20
+"""New objects before cycles are looked for among them, and such searches before a larger one."""
+
 _INDEX_ROOM = 1 << 30
 """Our link indexes start at random, which avoids those of an earlier life."""
 
@@ -56,6 +60,16 @@ def _hurry(niceness: int) -> None:
         os.setpriority(os.PRIO_PROCESS, 0, niceness)
     except OSError as error:
         logs.get(names.PROGRAM).warning("Cannot set the priority", nice=niceness, err=error)
+
+
+def _leave_garbage_be() -> None:
+    """Look for cycles rarely, and never among what is there from the start.
+
+    A request makes none; each search through everything would cost as much as several ADDs.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_YOUNG, _GENERATIONS, _GENERATIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +108,7 @@ async def _main(running: process.Process, options: Options) -> None:
             sandboxes = Sandboxes(options.runtime, parts.engine, parts.tally)
             running.start("sandboxes", sandboxes.run())
         running.started()
+        _leave_garbage_be()
         running.log.info(
             "Serving",
             socket=options.socket,

@@ -51,7 +51,7 @@ class _Draft:
         self.entry = entry
         self.undo: list[Operation] = []
         self.steps: list[Step] = []
-        self.carriers: list[int] = []
+        self.carriers: list[str] = []
         self.planned: dict[Place, tuple[Link, ...]] = {}
         self.result: Result | None = None
         self.lease: Mapping[str, object] = {}

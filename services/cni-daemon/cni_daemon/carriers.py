@@ -5,9 +5,6 @@ from collections.abc import Iterable
 
 from bitts.cni.errors import CniError, Code
 from bitts.net import links
-from bitts.net.errors import NetlinkError
-
-from cni_daemon import scene
 
 TIMEOUT = 3.0
 """Seconds until a new host link must be up; the reference waits 2.5 in steps."""
@@ -15,24 +12,15 @@ TIMEOUT = 3.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0002, 0.02
 
 
-def wait(indexes: Iterable[int]) -> None:
-    """Wait until links of the host are up. Raises CniError, NetlinkError.
+def wait(names: Iterable[str]) -> None:
+    """Wait until links of the host are up. Raises CniError, OSError.
 
     The kernel takes a link for up a moment after the other end was switched on.
     """
     deadline, pause = time.monotonic() + TIMEOUT, _FIRST_PAUSE
-    for index in indexes:
-        while not _is_running(index):
+    for name in names:
+        while not links.is_running(name):
             if time.monotonic() > deadline:
                 raise CniError(Code.INTERNAL, "bridge port in error state: down")
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
-
-
-def _is_running(index: int) -> bool:
-    try:
-        return bool(links.flags(scene.host_route(), index) & links.RUNNING)
-    except NetlinkError as error:
-        if error.is_missing:
-            return False
-        raise

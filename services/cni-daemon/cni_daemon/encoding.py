@@ -14,7 +14,7 @@ from cni_daemon import operations as op
 from cni_daemon.model import Place
 
 ROUTE_OPERATIONS = (
-    op.MakeVeth, op.MakeBridge, op.MakeLink, op.ChangeLink, op.DeleteLink, op.SetPort,
+    op.MakeVeth, op.MakeBridge, op.MakeLink, op.ChangeLink, op.DeleteLink,
     op.SetPortVlan, op.AddAddress, op.RemoveAddress, op.AddRoute, op.RemoveRoute,
     traffic.ShapeLink, traffic.OpenIngress, traffic.CloseIngress, traffic.RedirectIngress,
     routing.AddRule, routing.RemoveRule, routing.ReplaceRoute,
@@ -22,7 +22,7 @@ ROUTE_OPERATIONS = (
 ELEMENT_OPERATIONS = (op.AddElements, op.RemoveElements)
 
 RouteOperation = (
-    op.MakeVeth | op.MakeBridge | op.MakeLink | op.ChangeLink | op.DeleteLink | op.SetPort
+    op.MakeVeth | op.MakeBridge | op.MakeLink | op.ChangeLink | op.DeleteLink
     | op.SetPortVlan | op.AddAddress | op.RemoveAddress | op.AddRoute | op.RemoveRoute
     | traffic.TcOperation | routing.RoutingOperation
 )  # fmt: skip
@@ -63,7 +63,7 @@ def is_element(batch: Sequence[op.Operation]) -> TypeGuard[Sequence[ElementOpera
 
 def place(operation: RouteOperation) -> str:
     """Return where a link operation takes place."""
-    if isinstance(operation, op.MakeVeth | op.MakeBridge | op.SetPort | op.SetPortVlan):
+    if isinstance(operation, op.MakeVeth | op.MakeBridge | op.SetPortVlan):
         return Place.HOST
     if isinstance(operation, traffic.TcOperation):
         return Place.HOST
@@ -89,8 +89,6 @@ def route_message(operation: RouteOperation, netns_fd: int) -> Message:  # noqa:
             return links.change(index, change, name=name)
         case op.DeleteLink(_, name, _):
             return links.delete(name=name)
-        case op.SetPort(index, hairpin, isolated):
-            return links.port(index, hairpin=hairpin, isolated=isolated)
         case op.SetPortVlan(index, vlan, is_pvid, remove):
             return links.port_vlan(index, vlan, is_pvid=is_pvid, remove=remove)
         case op.AddAddress(_, index, interface, skips_dad, is_shared):
@@ -145,7 +143,7 @@ def describe(operation: op.Operation) -> str:  # noqa: C901 - a table
             return f"changing link {name or index}"
         case op.DeleteLink(name=name):
             return f"removing link {name}"
-        case op.SetPort(index) | op.SetPortVlan(index):
+        case op.SetPortVlan(index):
             return f"setting up bridge port {index}"
         case op.AddAddress(interface=interface):
             return f"failed to add IP addr {interface}"

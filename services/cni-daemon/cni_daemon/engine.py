@@ -86,6 +86,8 @@ class Engine:
         """Detach; what is not there is no error."""
         with self._gate(request.config.name).shared(), self._attachments.held(_attachment(request)):
             entry = self.attacher.journal.find(chain.key(request))
+            if entry is None or not request.config.is_previous(entry.result):
+                _ = request.config.previous  # one that is malformed is refused
             reason = "DEL" if entry is not None else "DEL of what the journal does not know"
             with self._recorded(request, "detached", reason):
                 if entry is None:

@@ -9,7 +9,6 @@ and reports.
 import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import TypeAlias, cast
 
@@ -273,13 +272,13 @@ def _guarded(operation: ElementOperation) -> ElementOperation:
     """Reduce a removal to entries that lead where they should: others are somebody else's."""
     if isinstance(operation, op.AddElements):
         return operation
-    kept = tuple(
-        each
+    kept = [
+        Element(each.key)
         for each in operation.elements
         # Nobody else claims a container's own address: what leads to a chain is not contested.
         if each.data is None or isinstance(each.data, Goto) or _leads(operation, each)
-    )
-    return replace(operation, elements=tuple(Element(each.key) for each in kept))
+    ]
+    return op.RemoveElements(operation.container, tuple(kept))
 
 
 def _leads(operation: op.RemoveElements, element: Element) -> bool:

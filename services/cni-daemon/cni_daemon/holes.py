@@ -58,7 +58,7 @@ class Given:
         ]  # fmt: skip
         data = [
             self.container_id.encode(), self.digest.encode(), _NUMBER.pack(self.descriptor),
-            *[each.encode() for each in self.names], *[_NUMBER.pack(each) for each in self.indexes],
+            *map(str.encode, self.names), *map(_NUMBER.pack, self.indexes),
             *[bytes.fromhex(each.replace(":", "")) for each in self.macs], *services,
         ]  # fmt: skip
         values = Values(texts, data, [*self.indexes, *self.ports], [])
@@ -118,7 +118,7 @@ class Blank:
     def filled(self, values: Values) -> str:
         """Return the text with other values in it."""
         texts = values.texts
-        return self.pattern % tuple([texts[each] for each in self.order])
+        return self.pattern % tuple(map(texts.__getitem__, self.order))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class Mould:
     def filled(self, values: Values) -> bytes:
         """Return the bytes with other values in them."""
         data = values.data
-        return self.pattern % tuple([data[each] for each in self.order])
+        return self.pattern % tuple(map(data.__getitem__, self.order))
 
 
 def cut_text(text: str, values: Values) -> Blank:
@@ -195,14 +195,16 @@ def _cut_whole(value: Any, values: Values) -> Filler | None:
     match value:
         case dict():
             keys = tuple(value)
-            return _cut_items([*value.values()], values, lambda *v: dict(zip(keys, v, strict=True)))
+            return _cut_items([*value.values()], values, lambda items: dict(zip(keys, items)))  # noqa: B905 - of one length
         case list():
-            return _cut_items(value, values, lambda *v: [*v])
+            return _cut_items(value, values, list)
         case tuple():
-            return _cut_items([*value], values, lambda *v: v)
+            return _cut_items([*value], values, tuple)
     if not is_dataclass(value):
         return None
-    return _cut_items([getattr(value, each.name) for each in fields(value)], values, type(value))
+    kind: Any = type(value)
+    items = [getattr(value, each.name) for each in fields(value)]
+    return _cut_items(items, values, lambda items: kind(*items))
 
 
 def _cut_interface(
@@ -214,7 +216,7 @@ def _cut_interface(
     return lambda other: kind((int(other.addresses[place]), length))
 
 
-def _cut_items(items: list[Any], values: Values, made: Callable[..., Any]) -> Filler | None:
+def _cut_items(items: list[Any], values: Values, made: Callable[[list[Any]], Any]) -> Filler | None:
     found = [(place, _cut(each, values)) for place, each in enumerate(items)]
     holes = [(place, filler) for place, filler in found if filler is not None]
     if not holes:
@@ -224,6 +226,6 @@ def _cut_items(items: list[Any], values: Values, made: Callable[..., Any]) -> Fi
         copied = items.copy()
         for place, filler in holes:
             copied[place] = filler(other)
-        return made(*copied)
+        return made(copied)
 
     return filled

@@ -223,11 +223,11 @@ class Step:
 class Plan:
     """Steps in order, and the result they lead to.
 
-    ``carriers`` are indexes of host links that must come up before the answer; ``planned`` tells
+    ``carriers`` are names of host links that must come up before the answer; ``planned`` tells
     later plugins of the same chain about links that will exist by then.
     """
 
     steps: tuple[Step, ...]
     result: Result
-    carriers: tuple[int, ...] = ()
+    carriers: tuple[str, ...] = ()
     planned: Mapping[Place, tuple[Link, ...]] = field(default_factory=dict)

@@ -102,15 +102,6 @@ class DeleteLink:
 
 
 @dataclass(frozen=True, slots=True)
-class SetPort:
-    """Set how a bridge treats a port."""
-
-    index: int
-    hairpin: bool
-    isolated: bool
-
-
-@dataclass(frozen=True, slots=True)
 class SetPortVlan:
     """Let a VLAN through a port, or no longer."""
 
@@ -224,7 +215,7 @@ class RunDelegate:
 
 
 Simple: typing.TypeAlias = (
-    MakeVeth | MakeBridge | MakeLink | ChangeLink | DeleteLink | SetPort | SetPortVlan
+    MakeVeth | MakeBridge | MakeLink | ChangeLink | DeleteLink | SetPortVlan
     | AddAddress | RemoveAddress | AwaitAddresses | AddRoute | RemoveRoute | SetSysctl
     | AddElements | RemoveElements | ApplyRules | ReleaseAddresses | RunDelegate
     | ForgetFlows | AllowLoopbackSources | LayIptables | AddSource | RemoveSource

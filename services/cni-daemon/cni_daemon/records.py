@@ -40,6 +40,10 @@ class Key:
     ifname: str
     step: str
 
+    def __hash__(self) -> int:
+        """Tell containers apart, which have few entries each; it is asked for all the time."""
+        return hash(self.container_id)
+
     @property
     def type(self) -> str:
         """The plugin's type."""
@@ -73,9 +77,7 @@ class Entry:
 
     def planned(self, undo: tuple[Operation, ...], result: Mapping[str, object]) -> "Entry":
         """Return the entry when it is planned: with what takes it back and what comes of it."""
-        return Entry(
-            self.key, Phase.PLANNED, self.nonce, self.netns, self.identity, undo, result
-        )
+        return Entry(self.key, Phase.PLANNED, self.nonce, self.netns, self.identity, undo, result)
 
     def with_undo(self, undo: tuple[Operation, ...]) -> "Entry":
         """Return the entry with its undo operations."""

@@ -20,9 +20,14 @@ from cni_daemon.ipam.ranges import Candidate, RangeSet
 from cni_daemon.model import Call, Draws, Look, Observed, Place, Plan, Step, View
 from cni_daemon.operations import AddElements, Operation
 from cni_daemon.records import Entry, Key, Phase
+from cni_daemon.traffic import AllowLoopbackSources, ForgetFlows
 
 _SMALLEST = 8
 """Addresses that a range must have, for two of them to be nobody's."""
+
+_WAYS = {
+    ("route", "host"): 0, ("settings", "pod"): 1, ("route", "pod"): 1, ("elements", ""): 2,
+}  # fmt: skip
 
 See = Callable[[Look], Observed]
 """Shows what a plugin wants to see of the host."""
@@ -53,7 +58,7 @@ class Played:
     undo: tuple[Operation, ...]
     plan: str
     acts: tuple[Act, ...]
-    carriers: tuple[int, ...]
+    carriers: tuple[str, ...]
     done: str
     document: Mapping[str, object]
     answer: str
@@ -100,7 +105,7 @@ class _Draft:
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
-        self.carriers: list[int] = []
+        self.carriers: list[str] = []
         self.planned: dict[Place, tuple[Link, ...]] = {}
         self.result: Result | None = None
         self.sights: list[tuple[Look, View]] = []
@@ -214,8 +219,28 @@ def _add(draft: _Draft, plan: Plan) -> None:
 
 
 def _acts(steps: Sequence[Step], descriptor: int) -> tuple[Act, ...]:
-    todo = [each.do for each in steps if each.do is not None]
+    todo = _gathered([each.do for each in steps if each.do is not None])
     return tuple(_act(batch, descriptor) for batch in encoding.batches(todo))
+
+
+def _gathered(todo: Sequence[Operation]) -> Sequence[Operation]:
+    """Let what goes the same way go at once, where it does not matter what comes first.
+
+    The host's links come before the container's, elements after both; each way keeps its order.
+    """
+    ranks = [_rank(each) for each in todo]
+    if None in ranks:
+        return todo
+    return [
+        each for _, each in sorted(zip(ranks, todo, strict=True), key=lambda pair: pair[0] or 0)
+    ]
+
+
+def _rank(operation: Operation) -> int | None:
+    way = encoding.channel(operation)
+    if isinstance(operation, ForgetFlows | AllowLoopbackSources):
+        return len(_WAYS)
+    return _WAYS.get(way)
 
 
 def _act(batch: Sequence[Operation], descriptor: int) -> Act:

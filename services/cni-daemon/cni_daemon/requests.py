@@ -51,6 +51,8 @@ def read(frame: Frame) -> Request:
     supported = supported_versions(frame.plugin)
     invocation = environment.read(frame.environment)
     reads = config.read_request
+    if invocation.command is Command.DEL:
+        reads = _to_remove
     if len(frame.stdin) < _REMEMBERED_SIZE and b"prevResult" not in frame.stdin:
         reads = _remembered
     found = reads(frame.stdin, invocation.command, tuple(supported))
@@ -71,3 +73,5 @@ def is_version(frame: Frame) -> bool:
 
 
 _remembered = functools.lru_cache(_REMEMBERED)(config.read_request)
+_to_remove = functools.partial(config.read_request, leaves_previous=True)
+"""Whoever knows the attachment knows its result: ``Engine.remove`` compares it, or has it read."""

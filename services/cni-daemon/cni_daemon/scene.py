@@ -6,7 +6,6 @@ needed and closed with the scene, because an open one keeps a dead namespace ali
 
 import contextlib
 import threading
-from collections.abc import Iterator
 
 from bitts.net import namespaces, sockets
 from bitts.net.errors import NamespaceError, NamespaceGone, NamespaceReplaced
@@ -65,16 +64,13 @@ class Scene:
         """Whether there is a container to work in."""
         return self.descriptor is not None
 
-    @contextlib.contextmanager
-    def inside(self, place: str) -> Iterator[None]:
-        """Run a block inside the namespace of a place."""
+    def inside(self, place: str) -> contextlib.AbstractContextManager[None]:
+        """Run a block inside the namespace of a place. Raises NamespaceError."""
         if place == Place.HOST:
-            yield
-            return
+            return contextlib.nullcontext()
         if self.descriptor is None:
             raise NamespaceError("the container's network namespace is gone")
-        with namespaces.entered(self.descriptor):
-            yield
+        return namespaces.entered(self.descriptor)
 
     def route(self, place: str) -> Socket:
         """Return an rtnetlink socket that belongs to a place."""
@@ -92,19 +88,37 @@ class Scene:
             self._pod_route = None
 
 
-@contextlib.contextmanager
-def opened(path: str, *, identity: tuple[int, int] | None = None) -> Iterator[Scene]:
-    """Yield the scene of the namespace at ``path``.
+def opened(path: str, *, identity: tuple[int, int] | None = None) -> "Opened":
+    """Return what yields the scene of the namespace at ``path``.
 
-    Raises NamespaceGone where there is none, or another one than the ``identity`` recorded
-    (a path may be used again), NamespaceReplaced where something else is (both are ``GONE``), and
-    NamespaceError where that cannot be told.
+    Entering it raises NamespaceGone where there is none, or another one than the ``identity``
+    recorded (a path may be used again), NamespaceReplaced where something else is (both are
+    ``GONE``), and NamespaceError where that cannot be told.
     """
-    with namespaces.opened(path) as descriptor:
-        if identity is not None and namespaces.identity(descriptor) != identity:
-            raise NamespaceGone(f"{path!r} is another network namespace by now")
-        scene = Scene(descriptor)
-        try:
-            yield scene
-        finally:
-            scene.close()
+    return Opened(path, identity)
+
+
+class Opened:
+    """An open namespace as a scene, for a with statement."""
+
+    __slots__ = ("_identity", "_opened", "_path", "_scene")
+
+    def __init__(self, path: str, identity: tuple[int, int] | None) -> None:
+        self._path = path
+        self._identity = identity
+        self._opened = namespaces.opened(path)
+        self._scene = Scene()
+
+    def __enter__(self) -> Scene:
+        """Open it."""
+        descriptor = self._opened.__enter__()
+        if self._identity is not None and namespaces.identity(descriptor) != self._identity:
+            self._opened.__exit__()
+            raise NamespaceGone(f"{self._path!r} is another network namespace by now")
+        self._scene = Scene(descriptor)
+        return self._scene
+
+    def __exit__(self, *_: object) -> None:
+        """Let go of it."""
+        self._scene.close()
+        self._opened.__exit__()

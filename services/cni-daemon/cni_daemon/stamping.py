@@ -6,11 +6,12 @@ here: it is taken back, and then tried again the long way, which knows what to s
 
 import contextlib
 import threading
+from dataclasses import replace
 from typing import TypeVar
 
 from bitts.cni.errors import CniError
 from bitts.core import logs
-from bitts.net import namespaces, sockets, sysctls
+from bitts.net import links, namespaces, sockets, sysctls
 from bitts.net.errors import NamespaceError, NetlinkError
 
 from cni_daemon import carriers, observing, scene, templates
@@ -22,7 +23,7 @@ from cni_daemon.holes import Given, Values, digest
 from cni_daemon.ipam import host_local
 from cni_daemon.ipam.stores import Stores
 from cni_daemon.journal import Journal
-from cni_daemon.model import Draws, Look, Observed, Place, Step
+from cni_daemon.model import Draws, Look, Observed, Place, Step, View
 from cni_daemon.observing import Known, Memory
 from cni_daemon.operations import Operation
 from cni_daemon.records import Entry, Key, Phase
@@ -92,7 +93,7 @@ class Stamper:
             with scene.opened(order.netns) as where:
                 assert where.descriptor is not None
                 identity = namespaces.identity(where.descriptor)
-                if namespaces.is_own(where.descriptor):
+                if namespaces.is_home(identity):
                     return None
                 given = self._drawn(template, order, identity, where.descriptor)
                 return self._make(template, key, given, where)
@@ -106,7 +107,7 @@ class Stamper:
         if kept.known is known and kept.unsettled == self._executor.unsettled:
             return True
         if kept.unsettled == self._executor.unsettled and all(
-            observing.observe(look, Scene(), frozenset(), known).host == view
+            _lasting(observing.observe(look, Scene(), frozenset(), known).host) == view
             for look, view in kept.template.setting.sights
         ):
             kept.known = known
@@ -121,7 +122,9 @@ class Stamper:
         names, indexes, macs = template.setting.draws
         draws = self._draws
         return Given(
-            order.container_id, digest(template.network, order.container_id), order.netns,
+            order.container_id,
+            digest(template.network, order.container_id) if template.has_digest else "",
+            order.netns,
             order.nonce, identity, descriptor,
             tuple([draws.link_name() for _ in range(names)]),
             tuple([draws.index() for _ in range(indexes)]),
@@ -214,7 +217,20 @@ def _seen(look: Look, settled: frozenset[str], known: Known) -> Observed:
         raise UnfitError("a link is made by us")
     if not known.settings.keys() >= {*look.host_settings}:
         raise UnfitError("nobody hears of a setting's changes")
-    return found
+    return replace(found, host=_lasting(found.host))
+
+
+def _lasting(seen: View) -> View:
+    """Leave out what changes by itself: carriers, and how far an address's probing has come."""
+    links_seen = {
+        name: replace(each, flags=each.flags & (links.UP | links.PROMISCUOUS), operstate=0)
+        for name, each in seen.links.items()
+    }
+    addresses = {
+        name: tuple(replace(each, flags=0) for each in found)
+        for name, found in seen.addresses.items()
+    }
+    return replace(seen, links=links_seen, addresses=addresses)
 
 
 def _set_up_pod(deed: Deed, message: bytes, where: Scene) -> None:

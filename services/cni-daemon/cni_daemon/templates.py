@@ -55,6 +55,8 @@ class Template:
     done: Blank
     document: Filler
     answer: Blank
+    has_digest: bool
+    """Whether the attachment's digest is in it, which takes a while to compute."""
 
 
 def of(form: Form, see: See) -> Template:
@@ -89,6 +91,7 @@ def _cut(played: Played, setting: Setting) -> Template:
         done=holes.cut_text(played.done, values),
         document=holes.cut(played.document, values),
         answer=holes.cut_text(played.answer, values),
+        has_digest=setting.given.digest in played.plan,
     )
 
 

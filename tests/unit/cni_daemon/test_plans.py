@@ -52,10 +52,10 @@ def test_an_address_comes_before_the_link_is_up_and_routes_after() -> None:
         {**IPAM, "isDefaultGateway": True}, addressed("10.0.0.5/24 10.0.0.1", "fd00::5/64 fd00::1")
     )
     assert kinds(plan) == [
-        "MakeVeth", "ChangeLink", "SetSysctl", "SetSysctl", "SetSysctl", "SetSysctl", "SetSysctl",
+        "MakeVeth", "ChangeLink", "SetSysctl", "SetSysctl", "SetSysctl", "SetSysctl", "ChangeLink",
         "AddAddress", "AddAddress", "ChangeLink", "AddRoute", "AddRoute",
     ]  # fmt: skip
-    assert plan.carriers == (1000,)
+    assert plan.carriers == (plan.result.interfaces[1].name,)
     undo = [step.undo for step in plan.steps if step.undo is not None]
     assert undo == [op.DeleteLink(Place.HOST, plan.result.interfaces[1].name, 1000)]
 
@@ -91,11 +91,17 @@ def test_mtu_and_metrics_of_routes_are_applied() -> None:
     assert str(found.gateway) == "10.0.0.1"
 
 
+def port(*, hairpin: bool | None = None, isolated: bool | None = None) -> op.ChangeLink:
+    change = links.Change(alias="bitts-cni net/c1/eth0", hairpin=hairpin, isolated=isolated)
+    return op.ChangeLink(Place.HOST, change, 1000)
+
+
 @pytest.mark.parametrize(
     ("document", "expected"),
     [
-        ({"hairpinMode": True}, op.SetPort(1000, hairpin=True, isolated=False)),
-        ({"portIsolation": True}, op.SetPort(1000, hairpin=False, isolated=True)),
+        ({}, port()),
+        ({"hairpinMode": True}, port(hairpin=True, isolated=False)),
+        ({"portIsolation": True}, port(hairpin=False, isolated=True)),
         ({"vlan": 5}, op.SetPortVlan(1000, 5, is_pvid=True)),
         ({"vlan": 5}, op.SetPortVlan(1000, 1, remove=True)),
         ({"vlanTrunk": [{"minID": 7, "maxID": 8}, {"id": 3}]}, op.SetPortVlan(1000, 8)),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from bitts.net import addresses, bridgeports, links, nftables, routes, rules, tc, wire
 from bitts.net.errors import NetlinkError
+from bitts.net.links import Change
 from bitts.net.nftables import Container, Element, Goto
 from bitts.net.routes import Route
 from bitts.net.rules import Rule
@@ -33,9 +34,9 @@ PACKED: dict[str, Sequence[Message]] = {
     "links": [
         links.create("vlan", "v0", data=links.kind_data("vlan", 7), lower=3),
         links.bridge("br0", mac="02:00:00:00:00:01", mtu=1400, filters_vlans=True),
-        links.port(7, hairpin=True, isolated=True),
+        links.change(7, Change(hairpin=True, isolated=True)),
     ],
-    "ports": [links.port_vlan(7, 5, is_pvid=True), links.port(7, hairpin=True, isolated=True)],
+    "ports": [links.port_vlan(7, 5, is_pvid=True), links.change(7, Change(hairpin=True, isolated=True))],
     "identity": [links.delete(index=7)],
     "qdiscs": [tc.shape(7, tc.bucket(1 << 34, 1 << 20, latency=0.025)), tc.ingress(7)],
     "sets": [nftables.every(SET)],

@@ -61,6 +61,8 @@ class Store:
         self._held: dict[Attachment, set[IpAddress]] = {}
         self._seen: tuple[int, int] | None = None
         self._last: dict[int, IpAddress | None] = {}
+        self._noted: dict[int, int] = {}
+        """Sizes of the files of what was given last."""
         self._locked = -1
         """The lock's file, open for reading, which keeps nobody from making the disk read-only."""
         self._depth = 0
@@ -73,27 +75,20 @@ class Store:
         have it for longer than ``patience`` (seconds), and OSError.
         """
         deadline = time.monotonic() + patience
-        with self._alone(patience):
-            if self._depth:
-                yield
-                return
-            self._lock(deadline)
+        if not self._mutex.acquire(timeout=patience):  # our own threads
+            raise _busy()
+        try:
+            if not self._depth:
+                self._lock(deadline)
             self._depth += 1
             try:
                 yield
-                if self._seen is not None:
+                if self._depth == 1 and self._seen is not None:
                     self._seen = self._stamp()
             finally:
                 self._depth -= 1
-                fcntl.flock(self._locked, fcntl.LOCK_UN)
-
-    @contextlib.contextmanager
-    def _alone(self, patience: float) -> Iterator[None]:
-        """Keep our own threads out, of which each waits at most as long for a lock."""
-        if not self._mutex.acquire(timeout=patience):
-            raise _busy()
-        try:
-            yield
+                if not self._depth:
+                    fcntl.flock(self._locked, fcntl.LOCK_UN)
         finally:
             self._mutex.release()
 
@@ -172,9 +167,11 @@ class Store:
         descriptor = os.open(self._file(f"{_LAST}{set_index}"), flags, 0o600)
         try:
             os.pwrite(descriptor, text, 0)
-            os.ftruncate(descriptor, len(text))
+            if self._noted.get(set_index) != len(text):
+                os.ftruncate(descriptor, len(text))
         finally:
             os.close(descriptor)
+        self._noted[set_index] = len(text)
         self._last[set_index] = address
 
     def release(self, container_id: str, ifname: str) -> int:
@@ -242,6 +239,7 @@ class Store:
         self._owners.clear()
         self._held.clear()
         self._last.clear()
+        self._noted.clear()
         for entry in os.scandir(self.directory):
             try:
                 address = ipaddress.ip_address(entry.name)

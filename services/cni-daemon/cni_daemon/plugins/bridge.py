@@ -26,7 +26,6 @@ from cni_daemon.operations import (
     MakeVeth,
     Once,
     Operation,
-    SetPort,
     SetPortVlan,
     SetSysctl,
 )
@@ -213,7 +212,7 @@ def plan(options: Options, call: Call, observed: Observed) -> Plan:
         )  # fmt: skip
         steps.append(shared)
         result = replace(result, interfaces=(*result.interfaces, gateway))
-    carriers = () if options.leaves_container_down else (host.index,)
+    carriers = () if options.leaves_container_down else (host.name,)
     planned = {
         Place.HOST: (_planned(options, host, pod.index, bridge.index),),
         Place.POD: (_planned(options, pod, host.index, 0),),
@@ -234,15 +233,20 @@ def _pair(options: Options, call: Call, bridge: Link, host: End, pod: End) -> li
             MakeVeth(host, pod, options.mtu, bridge.index),
             DeleteLink(Place.HOST, host.name, host.index),
         ),
-        Step(ChangeLink(Place.HOST, Change(alias=ALIAS + call.label), host.index)),
+        Step(ChangeLink(Place.HOST, _named(options, ALIAS + call.label), host.index)),
     ]
-    if options.hairpin or options.isolates_port:
-        steps.append(Step(SetPort(host.index, options.hairpin, options.isolates_port)))
     changes = vlans.changes(options.vlan, options.trunk, options.preserve_default_vlan)
     steps += [Step(SetPortVlan(host.index, c.number, c.is_pvid, c.is_removed)) for c in changes]
     # The reference also sets accept_ra=0 here; a bridge's port never gets to see an
     # advertisement, the bridge does, and has it set.
     return steps
+
+
+def _named(options: Options, alias: str) -> Change:
+    """Return what is said of the host's end when it is a port: whose it is, and how it treats."""
+    if options.hairpin or options.isolates_port:
+        return Change(alias=alias, hairpin=options.hairpin, isolated=options.isolates_port)
+    return Change(alias=alias)
 
 
 def _container(options: Options, result: Result, pod: End) -> list[Step]:
@@ -253,13 +257,13 @@ def _container(options: Options, result: Result, pod: End) -> list[Step]:
         addressing.setting(Place.POD, f"ipv6/conf/{pod.name}/{key}", value, is_optional=True)
         for key, value in dad.items()
     ]
-    notify = f"ipv4/conf/{pod.name}/arp_notify"
-    steps.append(addressing.setting(Place.POD, notify, "1", is_optional=True))
-    skips_dad = not options.enables_dad
-    return [
-        *steps,
-        *addressing.configure(result, _CONTAINER, pod.index, pod.name, skips_dad=skips_dad),
-    ]
+    configured = addressing.configure(
+        result, _CONTAINER, pod.index, pod.name, skips_dad=not options.enables_dad
+    )
+    settings = [each for each in configured if isinstance(each.do, SetSysctl)]
+    # Not by the setting of that name: a file of a new link costs as much as all messages here.
+    notify = Step(ChangeLink(Place.POD, Change(arp_notify=True), pod.index))
+    return [*steps, *settings, notify, *configured[len(settings) :]]
 
 
 def _result(options: Options, call: Call, bridge: Link, host: End, pod: End) -> Result:

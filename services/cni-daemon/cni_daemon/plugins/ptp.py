@@ -116,7 +116,7 @@ def plan(options: Options, call: Call, _observed: Observed) -> Plan:
         Place.HOST: (_planned(options, host, pod.index),),
         Place.POD: (_planned(options, pod, host.index),),
     }
-    return Plan(tuple(steps), result, (host.index,), planned)
+    return Plan(tuple(steps), result, (host.name,), planned)
 
 
 def _planned(options: Options, end: End, peer: int) -> Link:
