@@ -77,9 +77,9 @@ def filesystem(wish: Wish, offer: Offer, default: str = "") -> str:
     if len(wanted) > 1:
         raise _invalid(f"volume_capabilities: one volume cannot be both {' and '.join(wanted)}")
     chosen = next(iter(wanted), "") or wish.parameters.filesystem or default
-    chosen = chosen or offer.filesystems[0]
+    chosen = chosen or next(iter(offer.filesystems), "")
     if chosen not in offer.filesystems:
-        known = ", ".join(offer.filesystems)
+        known = ", ".join(offer.filesystems) or "none, install e2fsprogs or xfsprogs"
         raise _invalid(f"fs_type: {chosen!r} is not what backend {offer.name} has here: {known}")
     return chosen
 

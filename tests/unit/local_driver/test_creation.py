@@ -1,5 +1,7 @@
 """Which volume a request gets: parameters, file system, size."""
 
+import dataclasses
+
 import pytest
 from bitts.rpc.codes import Code, RpcError
 from hypothesis import given
@@ -89,6 +91,9 @@ def test_the_file_system_follows_capability_then_parameter_then_backend(
         pytest.param((mount("ext4"), mount("xfs")), IMAGE, "both ext4 and xfs", id="two kinds"),
         pytest.param((mount("zfs"),), IMAGE, "fs_type: 'zfs'", id="unknown"),
         pytest.param((mount("xfs"),), FOLDER, "ext4", id="not the node's"),
+        pytest.param(
+            (mount(),), dataclasses.replace(IMAGE, filesystems=()), "e2fsprogs", id="no programs"
+        ),
     ],
 )
 def test_what_the_backend_lacks_is_named(
