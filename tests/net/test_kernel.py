@@ -24,6 +24,7 @@ from support import netns
 pytestmark = pytest.mark.root
 
 HOST_MAC, POD_MAC, BRIDGE_MAC = "02:00:00:00:00:01", "02:00:00:00:00:02", "02:00:00:00:00:03"
+PORT = Change(alias="ours: net/c1/eth0", hairpin=True, isolated=True)
 V4 = ipaddress.ip_interface("10.9.0.2/24")
 V6 = ipaddress.ip_interface("fd00:9::2/64")
 
@@ -44,9 +45,7 @@ def wire_pair(host: str, pod: str) -> None:
                         mtu=1400,
                         master=bridge.index,
                     ),
-                    links.change(
-                        70001, Change(alias="ours: net/c1/eth0", hairpin=True, isolated=True)
-                    ),
+                    links.change(70001, PORT),
                 ]
             )
 
