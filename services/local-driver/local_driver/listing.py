@@ -23,20 +23,22 @@ T = TypeVar("T")
 
 
 class Listing(Generic[R]):
-    """Records of one kind; ``identity`` gives the ID of one."""
+    """Records of one kind; ``identity`` gives the ID of one.
+
+    Two may share a number: one that could not be read for a while is not counted meanwhile.
+    """
 
     def __init__(self, identity: Callable[[R], str]) -> None:
         self._identity = identity
         self._records: dict[str, R] = {}
-        self._serials: list[int] = []
-        self._by_serial: dict[int, str] = {}
+        self._order: list[tuple[int, str]] = []
         self._next_serial = 1
 
     def __len__(self) -> int:
         return len(self._records)
 
     def __iter__(self) -> Iterator[R]:
-        return (self._records[self._by_serial[serial]] for serial in list(self._serials))
+        return (self._records[record_id] for _, record_id in list(self._order))
 
     def get(self, record_id: str) -> R | None:
         """Return a record, None without one."""
@@ -46,8 +48,7 @@ class Listing(Generic[R]):
         """Take in a record, or what has changed of it."""
         record_id = self._identity(record)
         if record_id not in self._records:
-            bisect.insort(self._serials, record.serial)
-            self._by_serial[record.serial] = record_id
+            bisect.insort(self._order, (record.serial, record_id))
             self._next_serial = max(self._next_serial, record.serial + 1)
         self._records[record_id] = record
 
@@ -55,8 +56,7 @@ class Listing(Generic[R]):
         """Forget a record and return it; an unknown one is fine."""
         record = self._records.pop(record_id, None)
         if record is not None:
-            del self._serials[bisect.bisect_left(self._serials, record.serial)]
-            del self._by_serial[record.serial]
+            del self._order[bisect.bisect_left(self._order, (record.serial, record_id))]
         return record
 
     def take_serial(self) -> int:
@@ -73,11 +73,11 @@ class Listing(Generic[R]):
         between two pages shifts nothing, and one that comes is on a later page.
         """
         found: list[R] = []
-        for serial in self._serials[bisect.bisect_right(self._serials, after) :]:
-            record = self._records[self._by_serial[serial]]
+        for serial, record_id in self._order[bisect.bisect_left(self._order, (after + 1, "")) :]:
+            record = self._records[record_id]
             if wanted is not None and not wanted(record):
                 continue
-            if limit and len(found) == limit:
+            if limit and len(found) >= limit and found[-1].serial != serial:
                 return found, found[-1].serial
             found.append(record)
         return found, None

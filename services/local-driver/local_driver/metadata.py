@@ -82,7 +82,8 @@ class Store(Generic[R]):
         records, damaged = [], {}
         for path in sorted(self._folder.iterdir()):
             if path.suffix == _PARTIAL:
-                path.unlink()
+                with contextlib.suppress(OSError):  # of no consequence, but for its room
+                    path.unlink()
             elif path.suffix == _SUFFIX:
                 try:
                     record = self._codec.decode(path.read_bytes())
@@ -90,7 +91,7 @@ class Store(Generic[R]):
                     if described != path.stem:
                         raise documents.DocumentError(f"describes {described}")
                     records.append(record)
-                except documents.DocumentError as error:
+                except (documents.DocumentError, OSError) as error:
                     damaged[path.stem] = f"{path}: {error}"
         return Loaded(tuple(records), damaged)
 

@@ -46,6 +46,24 @@ def test_page_limits(after: int, limit: int, expected: int, following: int | Non
     assert (len(page), token) == (expected, following)
 
 
+def test_volumes_that_share_a_number_are_all_listed_and_go_one_by_one() -> None:
+    """A record that was damaged and is whole again may have the number of one made since."""
+    twins = [dataclasses.replace(volume(2), volume_id=name) for name in ("id-a", "id-b")]
+    catalog = Catalog([volume(1), *twins, volume(3)])
+    pages, after = [], 0
+    while True:
+        page, following = catalog.page(after, 2)
+        pages.append(ids(page))
+        if following is None:
+            break
+        after = following
+    assert pages == [["id-1", "id-a", "id-b"], ["id-3"]]
+    catalog.discard("id-a")
+    assert ids(catalog.all()) == ["id-1", "id-b", "id-3"]
+    catalog.discard("id-b")
+    assert ids(catalog.all()) == ["id-1", "id-3"]
+
+
 def test_promises_count_volumes_and_those_being_made() -> None:
     catalog = Catalog([volume(1, 100)])
     with catalog.reserved(50, "image"):

@@ -134,10 +134,12 @@ def test_half_written_files_go_and_damaged_ones_are_named(tmp_path: pathlib.Path
     (tmp_path / "id-3.json").write_bytes(b"{}")
     (tmp_path / "id-4.json").write_bytes(documents.encode(volume(5)))
     (tmp_path / "README").touch()
+    (tmp_path / "id-6.json").mkdir()  # as unreadable as on a bad block
+    (tmp_path / "id-7.partial").mkdir()
     loaded = metadata.Store(tmp_path, documents.VOLUMES).load()
     assert loaded.records == (volume(2),)
-    assert set(loaded.damaged) == {"id-3", "id-4"}
+    assert set(loaded.damaged) == {"id-3", "id-4", "id-6"}
     assert str(tmp_path / "id-3.json") in loaded.damaged["id-3"]
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "README", "id-2.json", "id-3.json", "id-4.json",
+        "README", "id-2.json", "id-3.json", "id-4.json", "id-6.json", "id-7.partial",
     ]  # fmt: skip
