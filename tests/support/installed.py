@@ -195,16 +195,22 @@ def bring(machine: servers.Machine, pki: pathlib.Path) -> None:
 
 def clean(machine: servers.Machine) -> None:
     """Remove the driver's folders from a node. Blocking."""
-    shutil.rmtree(f"/proc/{machine.pid}/root/etc/bitts")
+    shutil.rmtree(f"/proc/{machine.pid}/root/etc/bitts", ignore_errors=True)
     clusters.remove_tree(machine.root / "plugins" / DRIVER)
     for folder in (machine.root / "bitts").glob("local-driver*"):
         clusters.remove_tree(folder)
 
 
+def status(pod: Obj, container: str) -> Obj:
+    """Return what a pod's status says of a container."""
+    (found,) = (one for one in pod["status"]["containerStatuses"] if one["name"] == container)
+    result: Obj = found
+    return result
+
+
 def container_pids(pod: Obj, container: str) -> list[int]:
     """Return the processes of a pod's container, by its cgroup. Blocking."""
-    (status,) = (one for one in pod["status"]["containerStatuses"] if one["name"] == container)
-    identity = status["containerID"].partition("://")[2]
+    identity = status(pod, container)["containerID"].partition("://")[2]
     found = []
     for entry in pathlib.Path("/proc").iterdir():
         with contextlib.suppress(OSError):

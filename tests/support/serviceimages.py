@@ -5,12 +5,11 @@ machine's (``rootfs``). Upstream's programs are static, so an image of them is o
 """
 
 import asyncio
-import functools
 import os
 import pathlib
 import platform
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from devcluster import gobuild
 from devcluster.kubernetes import binaries, images, nodeplan, nodes, oci
@@ -47,8 +46,10 @@ def recipe(service: str) -> dockerfiles.Recipe:
 
 def write(path: pathlib.Path, services: Iterable[str], *more: oci.Image) -> None:
     """Write an archive with images of services and others. Blocking: seconds."""
-    made = [_image(one) for one in services]
-    path.write_bytes(oci.archive([*made, *more], platform.machine()))
+    maker = _Maker()
+    made = [maker.image(one) for one in services]
+    with path.open("wb") as output:
+        oci.write(output, [*made, *more], platform.machine())
 
 
 def kubectl() -> oci.Image:
@@ -79,25 +80,36 @@ async def load(machine: servers.Machine, archive: pathlib.Path) -> None:
     await processes.run(command, timeout=IMPORT_TIMEOUT)
 
 
-def _image(service: str) -> oci.Image:
-    found = recipe(service)
-    shim = rootfs.shim() if found.has_shim else None
-    layers = (_base(found.is_compiled), _below(found), oci.layer(rootfs.sources(found, shim)))
-    path = found.path.replace("$PATH", oci.PATH) or oci.PATH
-    return oci.Image(name(service), layers, entrypoint=found.entrypoint, path=path)
+class _Maker:
+    """Makes each layer once; lives no longer than needed, since layers are large."""
+
+    def __init__(self) -> None:
+        self._layers: dict[object, oci.Blob] = {}
+
+    def image(self, service: str) -> oci.Image:
+        """Return the image of a service."""
+        found = recipe(service)
+        shim = rootfs.shim() if found.has_shim else None
+        layers = (
+            self._once(("base", found.is_compiled), lambda: _base(is_compiled=found.is_compiled)),
+            self._once((found.packages, rootfs.closure(found)), lambda: _below(found)),
+            oci.layer(rootfs.sources(found, shim)),
+        )
+        path = found.path.replace("$PATH", oci.PATH) or oci.PATH
+        return oci.Image(name(service), layers, entrypoint=found.entrypoint, path=path)
+
+    def _once(self, key: object, make: Callable[[], oci.Blob]) -> oci.Blob:
+        if key not in self._layers:
+            self._layers[key] = make()
+        return self._layers[key]
 
 
-@functools.cache
-def _base(is_compiled: bool) -> oci.Blob:
+def _base(*, is_compiled: bool) -> oci.Blob:
     folders = [oci.folder(path, mode) for path, mode in rootfs.FOLDERS.items()]
-    return oci.layer([*folders, *rootfs.members(rootfs.base(is_compiled=is_compiled))])
+    tree = rootfs.base(is_compiled=is_compiled)
+    return oci.layer([*folders, *rootfs.members(tree)])
 
 
 def _below(found: dockerfiles.Recipe) -> oci.Blob:
-    return _layer(found.packages, rootfs.closure(found))
-
-
-@functools.cache
-def _layer(packages: tuple[str, ...], distributions: frozenset[str]) -> oci.Blob:
-    tree = rootfs.packages(packages) | rootfs.environment(distributions)
+    tree = rootfs.packages(found.packages) | rootfs.environment(rootfs.closure(found))
     return oci.layer(rootfs.members(tree))

@@ -10,7 +10,7 @@ import json
 import tarfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Where containers look for programs unless an image says otherwise."""
@@ -56,7 +56,14 @@ def digest(content: bytes) -> str:
 
 
 def archive(images: Sequence[Image], machine: str) -> bytes:
-    """Return an OCI layout as a tar archive.
+    """Return what ``write`` writes."""
+    output = io.BytesIO()
+    write(output, images, machine)
+    return output.getvalue()
+
+
+def write(output: IO[bytes], images: Sequence[Image], machine: str) -> None:
+    """Write an OCI layout as a tar archive.
 
     ``machine`` is the kernel's name of the architecture. The same input gives the same bytes.
     """
@@ -76,12 +83,14 @@ def archive(images: Sequence[Image], machine: str) -> bytes:
         "index.json": _json({"schemaVersion": 2, "manifests": manifests}),
         **{path: one.content for path, one in blobs.items()},
     }
-    return pack(regular(name, content) for name, content in members.items())
+    _pack(output, (regular(name, content) for name, content in members.items()))
 
 
 def layer(members: Iterable[Member]) -> Blob:
     """Return a layer of some entries."""
-    return blob(pack(members))
+    output = io.BytesIO()
+    _pack(output, members)
+    return blob(output.getvalue())
 
 
 def folder(name: str, mode: int = 0o755) -> Member:
@@ -103,13 +112,10 @@ def regular(name: str, content: bytes, mode: int = 0o644, mtime: int = 0) -> Mem
     return member, content
 
 
-def pack(members: Iterable[Member]) -> bytes:
-    """Return a tar archive."""
-    output = io.BytesIO()
+def _pack(output: IO[bytes], members: Iterable[Member]) -> None:
     with tarfile.open(fileobj=output, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for member, content in members:
             tar.addfile(member, io.BytesIO(content) if member.isreg() else None)
-    return output.getvalue()
 
 
 def _config(image: Image, architecture: str) -> Blob:
