@@ -123,6 +123,29 @@ def test_whether_it_runs_is_seen_at_each_attachment(
         assert guarded.remove(path, container=name) == []
 
 
+def test_a_list_that_is_attached_as_one_sees_it_too(
+    node: cnidaemon.Daemon, firewall: firewalls.Firewall, namespaces: netns.Namespaces
+) -> None:
+    document = cnichains.as_one(chain(node))
+    pods = {f"pod-{number}": namespaces.make("pod") for number in range(6)}
+
+    def add(*names: str) -> None:
+        for name in names:
+            added = node.call("ADD", document, pod=pods[name], container=name)
+            assert added.status == 0, added.error
+
+    add("pod-0", "pod-1", "pod-2", "pod-3")  # alike, so the last ones go by a template
+    assert len(firewall.sources()) == 4
+    firewall.stop()
+    add("pod-4")
+    assert "10.88.0.6" in elements(node)
+    firewall.start()
+    add("pod-5")
+    waiting.until_blocking(lambda: len(firewall.sources()) == 5, "the first four to be back")
+    for name, path in pods.items():
+        assert node.call("DEL", document, pod=path, container=name).status == 0
+
+
 def test_what_it_forgets_comes_back(
     node: cnidaemon.Daemon, firewall: firewalls.Firewall, pod: str
 ) -> None:
