@@ -36,7 +36,10 @@ PACKED: dict[str, Sequence[Message]] = {
         links.bridge("br0", mac="02:00:00:00:00:01", mtu=1400, filters_vlans=True),
         links.change(7, Change(hairpin=True, isolated=True)),
     ],
-    "ports": [links.port_vlan(7, 5, is_pvid=True), links.change(7, Change(hairpin=True, isolated=True))],
+    "ports": [
+        links.port_vlan(7, 5, is_pvid=True),
+        links.change(7, Change(hairpin=True, isolated=True)),
+    ],
     "identity": [links.delete(index=7)],
     "qdiscs": [tc.shape(7, tc.bucket(1 << 34, 1 << 20, latency=0.025)), tc.ingress(7)],
     "sets": [nftables.every(SET)],
