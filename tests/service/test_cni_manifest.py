@@ -130,6 +130,14 @@ async def test_the_daemonset_takes_over_from_the_reference_plugins_and_gives_bac
     await stand.kubectl("delete", "pod", *old)
     await until_given(stand, 1)
 
+    # While a daemon is replaced, the runtime tries again.
+    await stand.kubectl("rollout", "restart", SYSTEM, "daemonset/cni-daemon")
+    meanwhile = await stand.pods("meanwhile")
+    await rolled_out(stand)
+    await stand.talk(ours, meanwhile)
+    await stand.kubectl("delete", "pod", *meanwhile)
+    await until_given(stand, 1)
+
     pods = (await stand.kubectl("get", "pods", SYSTEM, "-o", "name")).split()
     assert len(pods) == len(machines)
     uninstall = ("-c", "cni-daemon", "--", "/opt/bitts/bin/cni-daemon", "uninstall")
