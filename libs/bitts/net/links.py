@@ -24,7 +24,8 @@ OPERSTATE_UP = 6
 
 _INFO = struct.Struct("=BxHiII")
 _REQUEST = struct.Struct("=16sH22x")
-_GET_FLAGS = 0x8913
+_NAMELESS, _NAME_SIZE = struct.Struct("=16xi20x"), 16
+_GET_FLAGS, _GET_NAME = 0x8913, 0x8910
 _local = threading.local()
 _BRIDGE_FAMILY = 7
 _MAC, _NAME, _MTU, _LINK, _MASTER = 1, 3, 4, 5, 10
@@ -272,6 +273,12 @@ def is_running(name: str) -> bool:
             return False
         raise
     return bool(_REQUEST.unpack(answer)[1] & RUNNING)
+
+
+def name_of(index: int) -> str:
+    """Return the name of a link of the calling thread's namespace. Raises OSError."""
+    answer = fcntl.ioctl(_asking(), _GET_NAME, _NAMELESS.pack(index))
+    return answer[:_NAME_SIZE].split(b"\0", 1)[0].decode()
 
 
 def _asking() -> socket.socket:

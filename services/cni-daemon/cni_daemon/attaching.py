@@ -123,7 +123,7 @@ class Attacher:
         """Decide what an earlier entry means: the answer, a mistake, or remains to clear."""
         stands = former.phase is Phase.DONE and former.identity == identity
         if stands and former.nonce == request.nonce:
-            return former.result
+            return dict(former.result)
         if stands:
             key = former.key
             raise CniError(

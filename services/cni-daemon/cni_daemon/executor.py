@@ -6,14 +6,13 @@ or not: undo operations bear that. ``undo`` itself never stops at a problem: it 
 and reports.
 """
 
-import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import TypeAlias, cast
 
 from bitts.core import logs
-from bitts.net import addresses, conntrack, iptables, lookups, nftables, sysctls
+from bitts.net import addresses, conntrack, iptables, links, lookups, nftables, sysctls
 from bitts.net.departures import Departure, Departures
 from bitts.net.errors import NamespaceError, NetlinkError
 from bitts.net.nftables import Element, Goto
@@ -311,7 +310,7 @@ def _allow_loopback_sources(address: traffic.IpAddress, where: Scene) -> None:
     index = lookups.toward(where.route(Place.HOST), address)
     if not index:
         return
-    key = f"ipv4/conf/{socket.if_indextoname(index)}/route_localnet"
+    key = f"ipv4/conf/{links.name_of(index)}/route_localnet"
     if sysctls.read(key) != "1":
         sysctls.write(key, "1")
 

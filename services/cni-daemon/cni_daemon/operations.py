@@ -29,6 +29,7 @@ from cni_daemon.devices import (
 )
 from cni_daemon.dhcp.operations import ReleaseLease
 from cni_daemon.routing import AddRule, RemoveRule, ReplaceRoute
+from cni_daemon.told import Told
 from cni_daemon.traffic import (
     AddSource,
     AllowLoopbackSources,
@@ -262,6 +263,8 @@ def plain(value: object) -> object:
         return str(value)
     if isinstance(value, bytes):
         return value.hex()
+    if isinstance(value, Told):
+        return value.read()
     names, read, is_operation = _reader(kind)
     fields = {
         name: field for name, field in zip(names, read(value), strict=True) if field is not None

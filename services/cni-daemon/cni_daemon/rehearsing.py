@@ -3,7 +3,7 @@
 What a real one would write down, send and answer comes out, for ``templates`` to cut.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from bitts.cni import documents
@@ -60,7 +60,6 @@ class Played:
     acts: tuple[Act, ...]
     carriers: tuple[str, ...]
     done: str
-    document: Mapping[str, object]
     answer: str
 
 
@@ -146,7 +145,6 @@ def play(form: Form, given: Given, position: int, see: See) -> tuple[Played, Set
         acts=_acts(draft.steps, given.descriptor),
         carriers=tuple(draft.carriers),
         done=records.text(records.of_entry(planned.in_phase(Phase.DONE))),
-        document=document,
         answer=documents.render(document),
     )
     names, indexes, macs = draws.used

@@ -30,6 +30,7 @@ from cni_daemon.records import Entry, Key, Phase
 from cni_daemon.rehearsing import UnfitError
 from cni_daemon.scene import Scene
 from cni_daemon.templates import Deed, Template
+from cni_daemon.told import Told
 
 T = TypeVar("T")
 
@@ -145,7 +146,8 @@ class Stamper:
             self._reached("addresses allocated")
             values.add([each.address for each in taken])
             undo = template.undo(values)
-            planned = entry.planned(undo, template.document(values))
+            answer = template.answer.filled(values)
+            planned = entry.planned(undo, Told(answer))
             self._journal.write(planned, template.plan.filled(values))
             self._reached("plan written")
             self._perform(template, values, where)
@@ -157,7 +159,7 @@ class Stamper:
             self._take_back(key, undo, where)
             raise
         self._verbose.info("Attached by a template", attachment=key)
-        return template.answer.filled(values)
+        return answer
 
     def _perform(self, template: Template, values: Values, where: Scene) -> None:
         if self._reached.wants_every_step:

@@ -53,7 +53,6 @@ class Template:
     deeds: tuple[Deed, ...]
     carriers: Filler
     done: Blank
-    document: Filler
     answer: Blank
     has_digest: bool
     """Whether the attachment's digest is in it, which takes a while to compute."""
@@ -89,7 +88,6 @@ def _cut(played: Played, setting: Setting) -> Template:
         deeds=_joined([_deed(each, values) for each in played.acts]),
         carriers=holes.cut(played.carriers, values),
         done=holes.cut_text(played.done, values),
-        document=holes.cut(played.document, values),
         answer=holes.cut_text(played.answer, values),
         has_digest=setting.given.digest in played.plan,
     )
@@ -129,11 +127,11 @@ def _is_like(found: Template, values: Values, played: Played) -> bool:
     filled = (
         found.begun(values), found.begin.filled(values), found.steps(values), found.undo(values),
         found.plan.filled(values), found.carriers(values), found.done.filled(values),
-        found.document(values), found.answer.filled(values), found.network, found.step,
+        found.answer.filled(values), found.network, found.step,
     )  # fmt: skip
     wanted = (
         played.begun, played.begin, played.steps, played.undo, played.plan, played.carriers,
-        played.done, played.document, played.answer, played.key.network, played.key.step,
+        played.done, played.answer, played.key.network, played.key.step,
     )  # fmt: skip
     sent = [each.message.filled(values) for each in found.deeds if each.message.pattern]
     settings = [setting for each in found.deeds for setting in each.settings]

@@ -166,7 +166,7 @@ def allocation(entry: Entry) -> wire.Allocation | None:
     if not any(isinstance(each, _KEEP_ADDRESSES) for each in entry.undo):
         return None
     try:
-        ips = results.decode(entry.result, "1.1.0").ips
+        ips = results.decode(dict(entry.result), "1.1.0").ips
     except (DocumentError, ConversionError):
         ips = ()
     key = entry.key
