@@ -94,6 +94,7 @@ ONCE = frozenset(
         "test_local_driver_crash",
         "test_local_driver_machine",
         "test_local_driver_power",
+        "test_manifests",
         "test_provisioner_crash",
         "test_provisioner_election",
         "test_provisioner_intents",
