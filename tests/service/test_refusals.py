@@ -79,7 +79,9 @@ def owned(*owners: tuple[str, str, bool]) -> dict[str, Any]:
     return {"metadata": {"name": "m", "ownerReferences": refs}}
 
 
-IN_NAMESPACE = {
+Cases = dict[str, list[tuple[dict[str, Any], str]]]
+
+IN_NAMESPACE: Cases = {
     "persistentvolumeclaims": [
         (claim(storageClassName="A_b"), "spec.storageClassName"),
         (claim(volumeAttributesClassName="A_b"), "spec.volumeAttributesClassName"),
@@ -126,7 +128,7 @@ IN_NAMESPACE = {
     ],
 }
 
-IN_CLUSTER = {
+IN_CLUSTER: Cases = {
     "/api/v1/persistentvolumes": [
         (volume("A_b c"), "spec.csi.driver"),
         (volume("a" * 64), "spec.csi.driver"),

@@ -84,39 +84,18 @@ def change(api: Api, plural: str, patch: Any, subresource: str = "") -> Any:
 
 
 OTHER = {"dataSourceRef": {"kind": "PersistentVolumeClaim", "name": "y"}}
-MOUNT = {"name": "v", "mountPath": "/v"}
 
 
 def owner(version: str, kind: str = "Pod") -> dict[str, str]:
     return {"apiVersion": version, "kind": kind, "name": "n", "uid": "u"}
 
 
-def selector(operator: str, *values: str) -> dict[str, Any]:
-    one = {"key": "a", "operator": operator, "values": list(values)}
-    return {"spec": {"selector": {"matchExpressions": [one]}}}
-
-
 def source(kind: str = "PersistentVolumeClaim", name: str = "x") -> dict[str, Any]:
     return {"spec": {"dataSourceRef": {"kind": kind, "name": name}}}
 
 
-def places(key: str, *values: str, operator: str = "In") -> dict[str, Any]:
-    one = {"key": key, "operator": operator, "values": list(values)}
-    return {"spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [{
-        "matchExpressions": [one]}]}}}}  # fmt: skip
-
-
-def allowed(*expressions: dict[str, Any]) -> dict[str, Any]:
-    return {"allowedTopologies": [{"matchLabelExpressions": list(expressions)}]}
-
-
 def keys(*names: str) -> dict[str, Any]:
     return {"spec": {"drivers": [{"name": "d.io", "nodeID": "x", "topologyKeys": list(names)}]}}
-
-
-def container(**fields: Any) -> dict[str, Any]:
-    made = {"name": "c", "image": "i", **fields}
-    return {"spec": {"containers": [made], "volumes": [{"name": "v", "emptyDir": {}}]}}
 
 
 CREATIONS = [
@@ -206,9 +185,6 @@ CREATIONS = [
     ("configmaps", {"metadata": {"ownerReferences": [owner("a/b/c")]}}, "must be <group>/<ver"),
     ("configmaps", {"metadata": {"ownerReferences": [owner("v1", "Event")]}}, "is disallowed"),
     ("persistentvolumeclaims", {"spec": {"storageClassName": "A_b"}}, "storageClassName: Inval"),
-    ("persistentvolumeclaims", selector("X"), r"\[0\].operator: Invalid value"),
-    ("persistentvolumeclaims", selector("In"), r"\[0\].values: Required value"),
-    ("persistentvolumeclaims", selector("Exists", "a"), r"\[0\].values: Forbidden"),
     ("persistentvolumeclaims", source(kind="VolumeSnapshot"), "when referencing the default"),
     ("persistentvolumeclaims", source(name=""), "dataSourceRef.name: Required"),
     (
@@ -219,9 +195,6 @@ CREATIONS = [
     ("persistentvolumes", {"spec": {"capacity": {"cpu": "1"}}}, "spec.capacity: Unsupported"),
     ("persistentvolumes", {"spec": {"csi": {"driver": "a b"}}}, "spec.csi.driver: Invalid"),
     ("persistentvolumes", {"spec": {"csi": {"driver": "a" * 64}}}, "more than 63 bytes"),
-    ("persistentvolumes", places("a b", "z"), r"matchExpressions\[0\].key: Invalid"),
-    ("persistentvolumes", places("zone", "x y"), r"values\[0\]: Invalid"),
-    ("persistentvolumes", places("zone", operator="Gt"), "single value"),
     (
         "persistentvolumes",
         {"spec": {"csi": None, "hostPath": {"path": "/a/../b"}}},
@@ -235,15 +208,6 @@ CREATIONS = [
     ("storageclasses", {"parameters": {"": "x"}}, "field can not be empty"),
     ("storageclasses", {"parameters": {str(n): "" for n in range(513)}}, "more than 512 bytes"),
     ("storageclasses", {"parameters": {"a": "x" * 262_144}}, "more than 262144 bytes"),
-    ("storageclasses", allowed({"key": "z", "values": ["a", "a"]}), r"values\[1\]: Duplicate"),
-    ("storageclasses", allowed({"key": "z", "values": []}), r"\[0\].values: Required"),
-    ("storageclasses", allowed({"key": "a b", "values": ["a"]}), r"\[0\].key: Invalid"),
-    ("storageclasses", allowed(), "matchLabelExpressions: Duplicate"),
-    (
-        "storageclasses",
-        allowed({"key": "z", "values": ["a"]}, {"key": "z", "values": ["b"]}),
-        r"\[1\].key: Duplicate",
-    ),
     ("volumeattachments", {"spec": {"attacher": "a b"}}, "spec.attacher: Invalid"),
     ("volumeattachments", {"spec": {"nodeName": "A_b"}}, "spec.nodeName: Invalid"),
     (
@@ -263,27 +227,6 @@ CREATIONS = [
     ("csistoragecapacities", {"nodeTopology": {"matchLabels": {"a b": "c"}}}, "matchLabels: Inv"),
     ("csistoragecapacities", {"nodeTopology": {"matchLabels": {"a": "c d"}}}, "matchLabels: Inv"),
     ("volumeattributesclasses", {"driverName": "a b"}, "driverName: Invalid"),
-    ("pods", container(name="C_"), r"containers\[0\].name: Invalid"),
-    ("pods", container(volumeMounts=[{"name": "v"}]), "mountPath: Required"),
-    ("pods", container(volumeMounts=[MOUNT, MOUNT]), r"\[1\].mountPath: .*must be unique"),
-    ("pods", container(volumeMounts=[{**MOUNT, "subPath": "../x"}]), "must not contain"),
-    (
-        "pods",
-        container(volumeMounts=[MOUNT], volumeDevices=[{"name": "v", "devicePath": "/dev/v"}]),
-        "must not already exist in volumeDevices",
-    ),
-    ("pods", {"spec": {"volumes": [{"name": "X_", "emptyDir": {}}]}}, "name: Invalid"),
-    ("pods", {"spec": {"volumes": [{"name": "v", "emptyDir": {}}] * 2}}, "name: Duplicate"),
-    (
-        "pods",
-        {"spec": {"volumes": [{"name": "v", "emptyDir": {}, "hostPath": {"path": "/"}}]}},
-        "more than 1 volume type",
-    ),
-    (
-        "pods",
-        {"spec": {"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]}},
-        r"ephemeral.volumeClaimTemplate.spec.resources\[storage\]: Required",
-    ),
     ("pods", {"spec": {"nodeName": "A_"}}, "spec.nodeName: Invalid"),
 ]
 
