@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from bitts.csi import v1
 from local_driver import growing
-from support import localdriver, processes
+from support import localdriver, processes, waiting
 from support.localdriver import MIB, TIMEOUT, Client, Use, capability, create_request
 
 pytestmark = [
@@ -23,14 +23,14 @@ SIZE, LARGER = 16 * MIB, 64 * MIB
 
 @pytest.fixture
 def pod() -> Iterator[pathlib.Path]:
-    """The control group of a pod, as a kubelet makes it."""
-    made = CGROUPS / "kubepods" / "burstable" / f"pod{UID}"
-    for above in reversed(made.parents[: made.parents.index(CGROUPS) + 1]):
-        above.mkdir(exist_ok=True)
-        (above / "cgroup.subtree_control").write_text("+io")
-    made.mkdir()
-    yield made
-    for folder in (made, *made.parents[: made.parents.index(CGROUPS)]):
+    """Where a kubelet will make the control group of a pod, which goes at the end."""
+    pod = CGROUPS / "kubepods" / "burstable" / f"pod{UID}"
+    above = pod.parents[: pod.parents.index(CGROUPS) + 1]
+    for folder in reversed(above):
+        folder.mkdir(exist_ok=True)
+        (folder / "cgroup.subtree_control").write_text("+io")
+    yield pod
+    for folder in (pod, *above[:-1]):
         folder.rmdir()
 
 
@@ -50,7 +50,7 @@ async def test_a_mounted_ext4_grows_under_its_writer_who_is_limited_as_its_class
         await use.stage()
         await use.publish()
         await grows_under_its_writer(client, use)
-        await is_limited(client, use, pod / "io.max")
+        await is_limited(client, use, pod)
         await use.unpublish()
         await use.unstage()
         await client.delete(use.volume_id)
@@ -79,13 +79,23 @@ async def grows_under_its_writer(client: Client, use: Use) -> None:
         assert await asyncio.to_thread(write_on) == data * (1 + SIZE // MIB)
 
 
-async def is_limited(client: Client, use: Use, kept: pathlib.Path) -> None:
-    """A class's limits are the kernel's at once, and go with the class."""
-    assert await asyncio.to_thread(kept.read_text) == ""
-    for value, told in (("1048576", "wbps=1048576"), ("max", "")):
+async def is_limited(client: Client, use: Use, pod: pathlib.Path) -> None:
+    """Limits are the kernel's when the group comes, then at once, and go with the class."""
+
+    async def limit(value: str) -> None:
         request = v1.ControllerModifyVolumeRequest(
             volume_id=use.volume_id, mutable_parameters={"writeBytesPerSecond": value}
         )
         await client.controller.controller_modify_volume(request, timeout=TIMEOUT)
-        found = await asyncio.to_thread(kept.read_text)
-        assert told in found if told else found == ""
+
+    def kept() -> str:
+        return (pod / "io.max").read_text()
+
+    await limit("1048576")
+    await asyncio.to_thread(pod.mkdir)
+    await waiting.until(lambda: asyncio.to_thread(kept), "the limit of a group that came later")
+    assert "wbps=1048576" in await asyncio.to_thread(kept)
+    await limit("2097152")
+    assert "wbps=2097152" in await asyncio.to_thread(kept)
+    await limit("max")
+    assert await asyncio.to_thread(kept) == ""

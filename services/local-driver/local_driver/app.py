@@ -19,6 +19,7 @@ from local_driver import (
     checking,
     faults,
     faultsocket,
+    limiting,
     names,
     opening,
     serving,
@@ -100,6 +101,7 @@ async def _main(running: process.Process, options: Options) -> None:
                     "registration", announcing.offer(options.driver_name, options.registration)
                 )
             running.start("sweep", _sweep(running, storage, operations))
+            running.start("limits of I/O", limiting.keep(storage, operations))
             _tell_ready(running, options, storage)
             await running.stopping.wait()
 

@@ -8,7 +8,7 @@ touches cgroups blocks; call it in a thread.
 
 import pathlib
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from bitts.rpc.codes import Code, RpcError
 
@@ -26,7 +26,11 @@ UNLIMITED = "max"
 _NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 _POD = re.compile(r"/pods/([0-9a-f-]{36})/")
 
+_DEPTHS = ("kubepods*/*/io.max", "kubepods*/*/*/io.max")
+"""Pods of the class Guaranteed are one level higher than others."""
+
 Limits = tuple[tuple[str, str], ...]
+Index = Mapping[str, Sequence[pathlib.Path]]
 
 
 def parse(given: Mapping[str, str], backend: str, *, has_device: bool) -> Limits:
@@ -63,16 +67,19 @@ def pods(targets: Iterable[str]) -> set[str]:
     return {found[1] for found in map(_POD.search, targets) if found}
 
 
-def groups(uids: Collection[str], root: pathlib.Path = CGROUPS) -> list[pathlib.Path]:
-    """Return the control groups of pods, where their I/O can be limited."""
-    names = {f"pod{uid}" for uid in uids} | {f"pod{uid.replace('-', '_')}" for uid in uids}
-    if not names or not (root / "cgroup.controllers").exists():
-        return []
-    return [
-        path.parent
-        for path in root.glob("kubepods*/**/io.max")
-        if _pod_name(path.parent.name) in names
-    ]
+def index(root: pathlib.Path = CGROUPS) -> Index:
+    """Return the control groups of all pods by UID; none without cgroup v2.
+
+    To look at all takes milliseconds on a node with many pods, so a caller does it once.
+    """
+    found: dict[str, list[pathlib.Path]] = {}
+    if (root / "cgroup.controllers").exists():
+        for pattern in _DEPTHS:
+            for path in root.glob(pattern):
+                name = _pod_name(path.parent.name).replace("_", "-")
+                if name.startswith("pod"):
+                    found.setdefault(name.removeprefix("pod"), []).append(path.parent)
+    return found
 
 
 def _pod_name(name: str) -> str:
@@ -82,17 +89,37 @@ def _pod_name(name: str) -> str:
 
 
 def apply(
-    limits: Limits, devices: Iterable[str], uids: Collection[str], root: pathlib.Path = CGROUPS
-) -> int:
-    """Have the kernel keep the limits for some pods; return in how many groups it does so.
+    limits: Limits, devices: Collection[str], uids: Iterable[str], groups: Index
+) -> tuple[int, int]:
+    """Have the kernel keep the limits for some pods.
 
-    Raises OSError.
+    Returns in how many groups it does so, and in how many it did not before. Raises OSError.
     """
-    found = groups(uids, root)
-    for group in found:
-        for device in devices:
-            (group / "io.max").write_text(line(device, limits))
-    return len(found)
+    found = [group for uid in uids for group in groups.get(uid, ())]
+    return len(found), sum(_limited(group / "io.max", limits, devices) for group in found)
+
+
+def _limited(kept: pathlib.Path, limits: Limits, devices: Collection[str]) -> bool:
+    """Give one group its limits; whether it had others."""
+    present = kept.read_text().splitlines()
+    wanted = [(device, line(device, limits)) for device in devices]
+    others = [
+        text
+        for device, text in wanted
+        if text not in present and (not _is_unlimited(limits) or _names(present, device))
+    ]
+    for text in others:
+        kept.write_text(text)
+    return bool(others)
+
+
+def _is_unlimited(limits: Limits) -> bool:
+    return all(value == UNLIMITED for _, value in limits)
+
+
+def _names(lines: Iterable[str], device: str) -> bool:
+    """Whether io.max has a line of a device: the kernel drops those without any limit."""
+    return any(text.partition(" ")[0] == device for text in lines)
 
 
 def _invalid(text: str) -> RpcError:

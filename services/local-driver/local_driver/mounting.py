@@ -84,6 +84,7 @@ def publish(use: Use, staging: pathlib.Path, target: pathlib.Path, reached: step
         if top is not None and not use.is_block:
             publishing.require_options("target_path", top, flags)
         _give_to_group(use, target)
+        limit(use.backend, use.volume)
         return
     source = _source(use, staging, own)
     _give_to_group(use, source)
@@ -106,17 +107,33 @@ def _give_to_group(use: Use, path: pathlib.Path) -> None:
 
 def limit(backend: Backend, volume: Volume) -> None:
     """Have the kernel limit the I/O of pods that use a volume, where limits are set."""
-    if not volume.mutable:
-        return
+    if volume.mutable:
+        pods, groups, _ = _enforce(backend, volume, iolimits.index())
+        _tell_limits(volume, pods, groups)
+
+
+def renew_limits(backend: Backend, volume: Volume, found: iolimits.Index) -> None:
+    """Do as limit() does where the kernel has other limits; tell only what had to be changed."""
+    pods, groups, changed = _enforce(backend, volume, found)
+    if changed:
+        _tell_limits(volume, pods, groups)
+
+
+def _enforce(backend: Backend, volume: Volume, found: iolimits.Index) -> tuple[int, int, int]:
+    """Return how many pods use the volume, in how many groups limits hold, how many are new."""
     uids = iolimits.pods(mount.point for mount in backend.sightings(volume.volume_id))
     devices = backend.devices(volume.volume_id)
-    count = iolimits.apply(volume.mutable, devices, uids)
+    groups, changed = iolimits.apply(volume.mutable, devices, uids, found)
+    return len(uids), groups, changed
+
+
+def _tell_limits(volume: Volume, pods: int, groups: int) -> None:
     logs.get("limits").info(
         "Limits of I/O",
         volume=volume.volume_id,
         limits=dict(volume.mutable),
-        pods=len(uids),
-        groups=count,
+        pods=pods,
+        groups=groups,
     )
 
 

@@ -50,13 +50,15 @@ def test_the_groups_of_pods_are_limited(tmp_path: pathlib.Path, group: str) -> N
         (tmp_path / name / "io.max").touch()
     uids = iolimits.pods([f"/var/lib/kubelet/pods/{UID}/volumes/x/mount", "/staging"])
     assert uids == {UID}
-    assert iolimits.apply((("readIops", "7"),), ["7:1"], uids, tmp_path) == 1
+    limits = (("readIops", "7"),)
+    assert iolimits.apply(limits, ["7:1"], uids, iolimits.index(tmp_path)) == (1, 1)
     assert (tmp_path / group / "io.max").read_text() == "7:1 rbps=max wbps=max riops=7 wiops=max"
+    assert iolimits.apply(limits, ["7:1"], uids, iolimits.index(tmp_path)) == (1, 0)
     assert (tmp_path / "kubepods/podother/io.max").read_text() == ""
 
 
 def test_without_cgroup_v2_limits_are_recorded_only(tmp_path: pathlib.Path) -> None:
-    assert iolimits.apply((("readIops", "7"),), ["7:1"], {UID}, tmp_path) == 0
+    assert iolimits.apply((("readIops", "7"),), ["7:1"], {UID}, iolimits.index(tmp_path)) == (0, 0)
 
 
 @pytest.mark.root
@@ -71,15 +73,19 @@ def test_the_kernel_keeps_the_limits_where_it_has_the_controller(tmp_path: pathl
     with loops.attached(image, read_only=False, autoclear=True) as loop:
         device = f"{os.major(loop.device)}:{os.minor(loop.device)}"
         if not has_controller:
-            assert iolimits.apply((("readIops", "7"),), [device], [UID]) == 0
+            assert iolimits.apply((("readIops", "7"),), [device], [UID], iolimits.index()) == (0, 0)
             return
         (root / "cgroup.subtree_control").write_text("+io")
         pod.mkdir(parents=True)
         (pod.parent / "cgroup.subtree_control").write_text("+io")
         try:
-            assert iolimits.apply((("readIops", "7"),), [device], [UID]) == 1
+            assert iolimits.apply((("readIops", "7"),), [device], [UID], iolimits.index()) == (1, 1)
+            assert iolimits.apply((("readIops", "7"),), [device], [UID], iolimits.index()) == (1, 0)
             assert (pod / "io.max").read_text() == f"{device} rbps=max wbps=max riops=7 wiops=max\n"
-            assert iolimits.apply((("readIops", "max"),), [device], [UID]) == 1
+            for changed in (1, 0):
+                assert iolimits.apply(
+                    (("readIops", "max"),), [device], [UID], iolimits.index()
+                ) == (1, changed)
             assert (pod / "io.max").read_text() == ""
         finally:
             pod.rmdir()
