@@ -144,6 +144,44 @@ async def test_objects_that_others_touch_are_put_right(cluster: clusters.Cluster
         )
 
 
+async def test_objects_of_a_former_owner_are_taken_over(cluster: clusters.Cluster) -> None:
+    """After a rollout the former ReplicaSet is there still, and an object has one controller."""
+    words = ["--capacity-poll-interval=500ms"]
+    async with provisioning.stand(cluster) as stand, publishing(cluster, stand, *words) as figures:
+        await stand.make_class(volumeBindingMode="WaitForFirstConsumer")
+        items = await figures.until(lambda items: len(items) == 2, "two objects")
+        maps = f"/api/v1/namespaces/{cluster.namespace}/configmaps"
+        made = await cluster.request("POST", maps, {"metadata": {"name": "former"}})
+        former = {"apiVersion": "v1", "kind": "ConfigMap", "name": "former", "controller": True}
+        owners = [{**former, "uid": made["metadata"]["uid"]}]
+        path = f"{figures.path}/{items[0]['metadata']['name']}"
+        body = {"metadata": {"ownerReferences": owners}, "capacity": "1"}
+        await cluster.request("PATCH", path, body, content_type="application/merge-patch+json")
+        items = await figures.until(
+            lambda items: all(one["capacity"] == "1Ti" for one in items), "the right capacity"
+        )
+        [owners] = [
+            one["metadata"]["ownerReferences"]
+            for one in items
+            if len(one["metadata"]["ownerReferences"]) == 2
+        ]
+        leading = {one["kind"]: one.get("controller", False) for one in owners}
+        assert leading == {"ConfigMap": False, "Pod": True}
+
+
+async def test_capacity_that_cannot_be_told_is_logged(cluster: clusters.Cluster) -> None:
+    async with provisioning.stand(cluster, fault="GetCapacity:code=UNAVAILABLE") as stand:
+        name = await stand.make_class(volumeBindingMode="WaitForFirstConsumer")
+        await add_node(cluster, stand.driver.name, f"{cluster.namespace}-z1", "z1")
+        environ = {"NAMESPACE": cluster.namespace}
+        words = ["--enable-capacity", "--capacity-ownerref-level=-1"]
+        process = await stand.provisioner(*words, **environ)
+        log = await process.wait_for_output('"Capacity is not up to date"')
+        assert "the driver did not tell: rpc error: code = Unavailable" in log
+        assert f'storage_class="{name}" segment="{ZONE}=z1"' in log
+        await remove_node(cluster, f"{cluster.namespace}-z1")
+
+
 async def test_an_owner_that_cannot_be_found_is_an_error(cluster: clusters.Cluster) -> None:
     async with provisioning.stand(cluster) as stand:
         environ = {"NAMESPACE": cluster.namespace, "POD_NAME": "nobody"}
