@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bitts.core import literals, socketpaths
-from bitts.core.flags import FlagError, FlagSet, FlagValues
+from bitts.core.flags import Flag, FlagError, FlagSet, FlagValues
 
 _KLOG_REMOVED = (
     "add_dir_header", "alsologtostderr", "logtostderr", "one_output", "skip_headers",
@@ -242,10 +242,22 @@ class PacingFlags:
         )
 
     def options(self, values: FlagValues) -> PacingOptions:
-        """Return the options; 0 means upstream's defaults, 5 a second and 10 at once."""
-        if not values.is_set(self._qps):
-            return PacingOptions()
-        return PacingOptions(values[self._qps] or 5.0, values[self._burst] or 10)
+        """Return the options; raises FlagError for a rate or burst that would hold all up."""
+        return pacing(values, self._qps, self._burst)
+
+
+def pacing(values: FlagValues, qps: Flag[float], burst: Flag[int]) -> PacingOptions:
+    """Read a rate: 0 means upstream's defaults, 5 a second and 10 at once.
+
+    Raises FlagError for a rate that is no number and for a burst that lets nothing through.
+    """
+    if values[qps] != values[qps]:  # as only NaN is
+        raise FlagError(f"--{qps.name} must be a number of requests per second")
+    if values[burst] < 0:
+        raise FlagError(f"--{burst.name} must not be negative: nothing could be sent")
+    if not values.is_set(qps):
+        return PacingOptions()
+    return PacingOptions(values[qps] or 5.0, values[burst] or 10)
 
 
 class SidecarFlags:

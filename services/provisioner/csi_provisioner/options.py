@@ -190,14 +190,12 @@ class _CapacityFlags:
             )
         if values[self._poll] <= 0:
             raise FlagError("--capacity-poll-interval must be greater than 0")
-        is_limited = values.is_set(self._qps)
-        pacing = PacingOptions(values[self._qps] or 5.0, values[self._burst] or 10)
         return CapacityOptions(
             immediate=values[self._immediate],
             poll_interval=values[self._poll],
             owner_level=level,
             threads=max(1, values[self._threads]),
-            pacing=pacing if is_limited else PacingOptions(),
+            pacing=sidecarflags.pacing(values, self._qps, self._burst),
             namespace=namespace,
             pod_name=pod_name,
         )

@@ -101,6 +101,8 @@ def test_the_introspection_socket_is_beside_the_drivers(address: str) -> None:
         (["--timeout=0"], 1, "--timeout must be greater than 0"),
         (["--worker-threads=0"], 1, "--worker-threads must be greater than 0"),
         (["--retry-interval-start=-1s"], 1, "--retry-interval-start must be greater than 0"),
+        (["--kube-api-qps=nan"], 2, "--kube-api-qps must be a number"),
+        (["--kube-api-qps=5", "--kube-api-burst=-1"], 2, "--kube-api-burst must not be negative"),
         (["--leader-election", "--leader-election-retry-period=0"], 2, "retry-period must be"),
         (["--leader-election", "--leader-election-renew-deadline=6s"], 2, "1.2 times"),
         (["--leader-election", "--leader-election-lease-duration=10s"], 2, "lease-duration must"),

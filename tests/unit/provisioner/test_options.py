@@ -115,6 +115,12 @@ def test_removed_flags_are_ignored_with_a_warning(word: str) -> None:
             "--capacity-poll-interval",
             2,
         ),
+        (
+            ["--enable-capacity", "--kube-api-capacity-burst=-1"],
+            {"NAMESPACE": "n", "POD_NAME": "p"},
+            "--kube-api-capacity-burst must not be negative",
+            2,
+        ),
         (["--volume-name-uuid-length=0"], {}, "--volume-name-uuid-length", 2),
         (["--intent-journal=lease"], {}, "--intent-journal=lease needs --leader-election", 2),
         (["--csi-address=tcp://1.2.3.4:5"], {}, "--csi-address", 1),
