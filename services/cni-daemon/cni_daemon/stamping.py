@@ -6,6 +6,8 @@ here: it is taken back, and then tried again the long way, which knows what to s
 
 import contextlib
 import threading
+import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -31,11 +33,15 @@ from cni_daemon.rehearsing import UnfitError
 from cni_daemon.scene import Scene
 from cni_daemon.templates import Deed, Template
 from cni_daemon.told import Told
+from cni_daemon.traffic import AllowLoopbackSources
 
 T = TypeVar("T")
 
 _LIMIT = 256
 """Forms that have a template, and forms that were seen without one."""
+
+_BELIEVED = 1.0
+"""Seconds that a setting is taken for what we made it: nobody announces its changes."""
 
 _TRIES = 3
 """Attempts to make a template of a form: what pods share may be changed just then."""
@@ -46,12 +52,14 @@ _REFUSALS = (CniError, DelegateError, NetlinkError, NamespaceError, OperationErr
 class _Kept:
     """A template, and how far the host is known to be still what it was made for."""
 
-    __slots__ = ("known", "template", "unsettled")
+    __slots__ = ("allowed_until", "known", "template", "unsettled")
 
     def __init__(self, template: Template, known: Known, unsettled: int) -> None:
         self.template = template
         self.known = known
         self.unsettled = unsettled
+        self.allowed_until = 0.0
+        """Until when the way to these containers is believed to take 127.0.0.0/8."""
 
 
 class Stamper:
@@ -97,7 +105,7 @@ class Stamper:
                 if namespaces.is_home(identity):
                     return None
                 given = self._drawn(template, order, identity, where.descriptor)
-                return self._make(template, key, given, where)
+                return self._make(kept, key, given, where)
         except _REFUSALS as error:
             self._log.info("Attaching without a template", attachment=str(key), err=error)
             return None
@@ -133,8 +141,8 @@ class Stamper:
             ports=order.ports,
         )  # fmt: skip
 
-    def _make(self, template: Template, key: Key, given: Given, where: Scene) -> str:
-        values = given.values()
+    def _make(self, kept: _Kept, key: Key, given: Given, where: Scene) -> str:
+        template, values = kept.template, given.values()
         undo: tuple[Operation, ...] = template.begun(values)
         entry = Entry(key, Phase.BEGUN, given.nonce, given.netns, given.identity, undo)
         try:
@@ -150,7 +158,7 @@ class Stamper:
             planned = entry.planned(undo, Told(answer))
             self._journal.write(planned, template.plan.filled(values))
             self._reached("plan written")
-            self._perform(template, values, where)
+            self._perform(kept, values, where)
             carriers.wait(template.carriers(values))
             self._journal.write(planned.in_phase(Phase.DONE), template.done.filled(values))
             self._reached("done written")
@@ -161,11 +169,11 @@ class Stamper:
         self._verbose.info("Attached by a template", attachment=key)
         return answer
 
-    def _perform(self, template: Template, values: Values, where: Scene) -> None:
+    def _perform(self, kept: _Kept, values: Values, where: Scene) -> None:
         if self._reached.wants_every_step:
-            self._executor.perform(template.steps(values), where)
+            self._executor.perform(kept.template.steps(values), where)
             return
-        for deed in template.deeds:
+        for deed in kept.template.deeds:
             if deed.kind == "route" and deed.place == Place.POD:
                 _set_up_pod(deed, deed.message.filled(values), where)
             elif deed.kind == "route":
@@ -173,7 +181,17 @@ class Stamper:
             elif deed.kind == "elements":
                 scene.host_netfilter().deliver(deed.message.filled(values))
             else:
-                self._executor.perform([Step(each) for each in deed.operations(values)], where)
+                self._do(kept, deed.operations(values), where)
+
+    def _do(self, kept: _Kept, operations: Sequence[Operation], where: Scene) -> None:
+        """Do what is no message; what the link to all these containers allows, not each time."""
+        is_about_link = all(isinstance(each, AllowLoopbackSources) for each in operations)
+        now = time.monotonic()
+        if is_about_link and now < kept.allowed_until:
+            return
+        self._executor.perform([Step(each) for each in operations], where)
+        if is_about_link:
+            kept.allowed_until = now + _BELIEVED
 
     def _take_back(self, key: Key, undo: tuple[Operation, ...], where: Scene) -> None:
         problems = self._executor.undo(undo[::-1], where)
