@@ -25,7 +25,11 @@ class Command(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """One call of a plugin, as far as the environment says it."""
+    """One call of a plugin, as far as the environment says it.
+
+    ``container_id``, ``netns`` and ``ifname`` are empty where the command is about none: what
+    stands in the environment then is not checked.
+    """
 
     command: Command
     container_id: str = ""
@@ -58,11 +62,12 @@ def read(environment: Mapping[str, str]) -> Invocation:
         _check(environment, command)
     else:
         raise CniError(Code.INVALID_ENVIRONMENT, f"unknown CNI_COMMAND: {text}")
+    attached = environment if command in _ATTACHMENT else {}
     return Invocation(
         command=command,
-        container_id=environment.get("CNI_CONTAINERID", ""),
-        netns=environment.get("CNI_NETNS", ""),
-        ifname=environment.get("CNI_IFNAME", ""),
+        container_id=attached.get("CNI_CONTAINERID", ""),
+        netns=attached.get("CNI_NETNS", ""),
+        ifname=attached.get("CNI_IFNAME", ""),
         args=environment.get("CNI_ARGS", ""),
         path=tuple(filter(None, environment.get("CNI_PATH", "").split(":"))),
         allows_own_netns=environment.get("CNI_NETNS_OVERRIDE", "").lower() in {"1", "true"},
