@@ -48,7 +48,7 @@ def test_del_needs_no_netns_and_gc_no_attachment() -> None:
 
 @pytest.mark.parametrize("command", ["GC", "STATUS", "VERSION"])
 def test_what_is_about_no_attachment_has_none_of_its_names(command: str) -> None:
-    odd = {name: "\x18\udc80" for name in ("CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME")}
+    odd = dict.fromkeys(("CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME"), "\x18\udc80")
     found = environment.read({**odd, "CNI_COMMAND": command, "CNI_PATH": "/x"})
     assert (found.container_id, found.netns, found.ifname) == ("", "", "")
 
