@@ -255,6 +255,16 @@ async def test_capacity_is_that_of_a_topology_or_of_all_nodes(client: Client) ->
     await client.delete(volume.volume_id)
 
 
+async def test_a_snapshot_s_name_is_taken_once_also_by_two_nodes_at_once(client: Client) -> None:
+    sources = [await client.create(request(f"of-{node}", fleet.at(node))) for node in NODES[:2]]
+    asked = [client.snapshot("wanted", one.volume_id) for one in sources]
+    first, second = await asyncio.gather(*asked, return_exceptions=True)
+    assert not isinstance(first, BaseException)
+    assert isinstance(second, RpcError)
+    assert second.code is Code.ALREADY_EXISTS
+    assert [one.snapshot_id for one in await client.list_snapshots()] == [first.snapshot_id]
+
+
 async def test_a_group_is_of_one_node(client: Client) -> None:
     volumes = [
         await client.create(request(f"member-{number}-{node}", fleet.at(node)))

@@ -102,7 +102,7 @@ class Operations:
         seconds = time.monotonic() - turn.since
         return RpcError(
             Code.ABORTED,
-            f"volume {volume_id}: {turn.name} has been going on for {seconds:.1f} s: try again",
+            f"{volume_id}: {turn.name} has been going on for {seconds:.1f} s: try again",
         )
 
     async def _carry_through(

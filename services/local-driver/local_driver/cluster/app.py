@@ -17,6 +17,7 @@ from local_driver.cluster.fleet import Fleet
 from local_driver.cluster.groups import GroupController
 from local_driver.cluster.lists import Lists
 from local_driver.cluster.roster import Roster
+from local_driver.cluster.taking import Taker
 from local_driver.operations import Operations
 from local_driver.options import Options
 
@@ -79,11 +80,12 @@ def _services(
     options: Options, fleet: Fleet, book: Book, operations: Operations
 ) -> list[services.Service]:
     creator = Creator(fleet, book, operations)
+    taker = Taker(fleet, book, operations)
     lists = Lists(fleet, book, has_health_rpcs=options.services.has_health_rpcs)
     return [
         identity.Identity(options.driver_name),
-        Controller(fleet, book, creator, lists, options.services),
-        GroupController(fleet, book),
+        Controller(fleet, book, creator, taker, lists, options.services),
+        GroupController(fleet, book, taker),
     ]
 
 

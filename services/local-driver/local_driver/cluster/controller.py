@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable
 from bitts.csi import v1
 from bitts.rpc.codes import Code, RpcError
 
-from local_driver import announced, failures, placement, places
-from local_driver.cluster import known
+from local_driver import announced, failures, placement
 from local_driver.cluster.book import Book
 from local_driver.cluster.creating import Creator
 from local_driver.cluster.fleet import Fleet
 from local_driver.cluster.links import AwayError, NodeLink
 from local_driver.cluster.lists import Lists, unreachable_health
+from local_driver.cluster.taking import Taker
 from local_driver.options import ServiceOptions
 
 
@@ -24,11 +24,18 @@ class Controller(v1.ControllerBase):
     """Serves the volumes of all nodes."""
 
     def __init__(
-        self, fleet: Fleet, book: Book, creator: Creator, lists: Lists, services: ServiceOptions
+        self,
+        fleet: Fleet,
+        book: Book,
+        creator: Creator,
+        taker: Taker,
+        lists: Lists,
+        services: ServiceOptions,
     ) -> None:
         self._fleet = fleet
         self._book = book
         self._creator = creator
+        self._taker = taker
         self._lists = lists
         self._services = services
 
@@ -90,15 +97,7 @@ class Controller(v1.ControllerBase):
 
     async def create_snapshot(self, request: v1.CreateSnapshotRequest) -> v1.CreateSnapshotResponse:
         """Have the volume's node take a snapshot."""
-        link = self._fleet.owner(request.source_volume_id, "source_volume_id")
-        found = self._book.snapshot_by_name(places.digest(request.name), self._fleet.nodes)
-        if found is not None and found[0] != link.node and request.source_volume_id:
-            text = f"snapshot {request.name} exists and is of volume {found[1].source_id}"
-            raise RpcError(Code.ALREADY_EXISTS, f"name: {text}")
-        reply = await link.call(lambda stubs: stubs.controller.create_snapshot, request)
-        if reply.snapshot is not None:
-            self._book.learn_snapshots(link.node, [known.snapshot(reply.snapshot)])
-        return reply
+        return await self._taker.snapshot(request)
 
     async def delete_snapshot(self, request: v1.DeleteSnapshotRequest) -> v1.DeleteSnapshotResponse:
         """Have the node remove a snapshot."""
