@@ -150,6 +150,7 @@ async def test_the_documented_permissions_suffice_for_everything(
             "--capacity-poll-interval=500ms",
         ]
         environ = {"NAMESPACE": cluster.namespace, "POD_NAME": await owner(cluster)}
+        await cluster.clear_requests()  # of provisioners of other tests, at the end of their rights
         process = await stand.provisioner(*words, **environ)
         await everything(stand, node.name)
         path = f"/apis/storage.k8s.io/v1/namespaces/{cluster.namespace}/csistoragecapacities"

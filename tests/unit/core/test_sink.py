@@ -29,17 +29,18 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 
 class Collector:
-    """Reads a descriptor to its end in a thread."""
+    """Reads a descriptor to its end in a thread, by one of its own: the pipe may go before."""
 
     def __init__(self, source: int) -> None:
         self.data = b""
-        self._source = source
+        self._source = os.dup(source)
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
     def _read(self) -> None:
-        while chunk := os.read(self._source, 65536):
-            self.data += chunk
+        with open(self._source, "rb", buffering=0) as reader:
+            while chunk := reader.read(65536):
+                self.data += chunk
 
     def has(self, expected: bytes) -> None:
         waiting.until_blocking(lambda: len(self.data) >= len(expected), "all lines")
