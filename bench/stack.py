@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
+import aiohttp
 from support import audit, processes, servers, waiting
 from support import cluster as clusters
 
@@ -116,17 +117,31 @@ class Stack:
         await asyncio.gather(*(one(number) for number in range(count)))
 
     async def _count_volumes(self, enough: Callable[[set[str]], bool], timeout: float) -> None:
-        """Follow the PersistentVolumes by a watch until there are as many as expected."""
+        """Follow the PersistentVolumes until there are as many as expected.
+
+        A busy API server ends watches early, so it may take several.
+        """
         async with self.cluster.server.session() as session, asyncio.timeout(timeout):
-            listed = await servers.call(session, "GET", "/api/v1/persistentvolumes")
-            known = {item["metadata"]["name"] for item in listed["items"]}
-            version = listed["metadata"]["resourceVersion"]
-            path = f"/api/v1/persistentvolumes?watch=1&resourceVersion={version}"
-            async with session.get(path, timeout=None) as stream:
-                while not enough(known):
-                    event = json.loads(await stream.content.readline())
-                    name = event["object"]["metadata"]["name"]
-                    (known.discard if event["type"] == "DELETED" else known.add)(name)
+            while not await self._follow(session, enough):
+                pass
+
+    async def _follow(
+        self, session: aiohttp.ClientSession, enough: Callable[[set[str]], bool]
+    ) -> bool:
+        """List and watch once; say whether there were as many as expected before it ended."""
+        listed = await servers.call(session, "GET", "/api/v1/persistentvolumes")
+        known = {item["metadata"]["name"] for item in listed["items"]}
+        version = listed["metadata"]["resourceVersion"]
+        path = f"/api/v1/persistentvolumes?watch=1&resourceVersion={version}"
+        async with session.get(path, timeout=None) as stream:
+            while not enough(known):
+                line = await stream.content.readline()
+                if not line:
+                    return False
+                event = json.loads(line)
+                name = event["object"]["metadata"]["name"]
+                (known.discard if event["type"] == "DELETED" else known.add)(name)
+        return True
 
 
 @contextlib.asynccontextmanager
