@@ -124,7 +124,7 @@ async def test_a_refused_write_is_sent_again_after_the_time_asked_for(
     await client.create(KIND, claim(), "shop")
     assert fake.count("POST") == 3
     assert client.pacing.figures().overloads == 2
-    assert client.pacing.figures().limit < 16
+    assert client.pacing.figures().limit < 64
 
 
 async def test_refusals_without_end_are_reported(
@@ -228,12 +228,12 @@ async def test_requests_in_flight_are_bounded(
 ) -> None:
     fake.put(CLAIMS, claim())
     fake.gate.clear()
-    reads = [asyncio.create_task(client.get(KIND, "cart", "shop")) for _ in range(50)]
-    await waiting.until(lambda: fake.in_flight == 16, "as many as may be in flight")
-    assert client.pacing.figures().waiting_user == 34
+    reads = [asyncio.create_task(client.get(KIND, "cart", "shop")) for _ in range(90)]
+    await waiting.until(lambda: fake.in_flight == 64, "as many as may be in flight")
+    assert client.pacing.figures().waiting_user == 26
     fake.gate.set()
     await asyncio.gather(*reads)
-    assert fake.count("GET") == 50
+    assert fake.count("GET") == 90
 
 
 async def test_a_watch_needs_no_place(fake: kubefake.FakeApi, config: configuration.Config) -> None:

@@ -55,9 +55,9 @@ def test_the_adaptive_limit_grows_when_it_is_used_and_halves_on_trouble() -> Non
 @pytest.mark.parametrize(
     ("qps", "burst", "mode", "at_once"),
     [
-        (None, None, "adaptive", 16),
-        (None, 100, "adaptive", 16),
-        (-1, 5, "adaptive", 16),
+        (None, None, "adaptive", 64),
+        (None, 100, "adaptive", 64),
+        (-1, 5, "adaptive", 64),
         (0, 0, "exact", 10),
         (20, None, "exact", 10),
         (20, 3, "exact", 3),
