@@ -9,7 +9,7 @@ import pytest
 from bitts.csi import v1
 from bitts.rpc import tls
 from bitts.rpc.codes import Code, RpcError
-from support import cluster, fleet, localdriver, processes
+from support import fleet, localdriver
 from support.fleet import NODES, Fleet
 from support.localdriver import MIB, TIMEOUT, Client
 
@@ -24,13 +24,9 @@ def kit(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tls.Files]:
 @pytest.fixture(scope="module")
 def shared(kit: dict[str, tls.Files], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """A fleet that most tests share; each makes volumes of other names."""
-    home = cluster.short_directory()
-    started = processes.Processes(tmp_path_factory.mktemp("logs"))
-    made = Fleet(home, started, kit)
-    made.start_blocking("--backends=directory", "--capacity=1Gi", "--attach")
-    yield made
-    started.close()
-    cluster.remove_tree(home)
+    words = ("--backends=directory", "--capacity=1Gi", "--attach")
+    with fleet.running(tmp_path_factory.mktemp("logs"), kit, *words) as made:
+        yield made
 
 
 @pytest.fixture

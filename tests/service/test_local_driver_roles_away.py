@@ -12,8 +12,7 @@ import pytest
 from bitts.csi import v1
 from bitts.rpc import introspection, tls
 from bitts.rpc.codes import Code, RpcError
-from support import cluster as clusters
-from support import fleet, localdriver, processes, waiting
+from support import fleet, localdriver, waiting
 from support.fleet import Fleet
 from support.localdriver import MIB, TIMEOUT, Client
 
@@ -32,14 +31,8 @@ def kit(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tls.Files]:
 
 @pytest.fixture(scope="module")
 def shared(kit: dict[str, tls.Files], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """A fleet for all tests here: starting one takes longer than most of what they do."""
-    home = clusters.short_directory()
-    started = processes.Processes(tmp_path_factory.mktemp("logs"))
-    made = Fleet(home, started, kit, PAIR)
-    made.start_blocking(*COMMON)
-    yield made
-    started.close()
-    clusters.remove_tree(home)
+    with fleet.running(tmp_path_factory.mktemp("logs"), kit, *COMMON, nodes=PAIR) as made:
+        yield made
 
 
 @pytest.fixture

@@ -13,8 +13,7 @@ from local_driver import announced, options, places
 from local_driver.cluster import links
 from local_driver.cluster.book import Book
 from local_driver.cluster.intents import Intents
-from support import cluster as clusters
-from support import fleet, localdriver, processes, waiting
+from support import fleet, localdriver, waiting
 from support.fleet import Fleet
 from support.localdriver import MIB
 
@@ -24,14 +23,9 @@ COMMON = ("--backends=directory", "--capacity=1Gi")
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    home = clusters.short_directory()
-    started = processes.Processes(tmp_path_factory.mktemp("logs"))
     kit = fleet.certificates(tmp_path_factory.mktemp("pki"))
-    made = Fleet(home, started, kit, NODES)
-    made.start_blocking(*COMMON)
-    yield made
-    started.close()
-    clusters.remove_tree(home)
+    with fleet.running(tmp_path_factory.mktemp("logs"), kit, *COMMON, nodes=NODES) as made:
+        yield made
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ of sidecars would ask.
 
 import contextlib
 import pathlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
 from bitts.csi import v1
 from bitts.rpc import channel, tls
@@ -190,3 +190,19 @@ class Fleet:
     def everywhere(self) -> list[str]:
         """Return the IDs of the volumes on all nodes."""
         return sorted(one for node in self.nodes for one in self.volumes(node))
+
+
+@contextlib.contextmanager
+def running(
+    logs: pathlib.Path, kit: Mapping[str, tls.Files], *words: str, nodes: Sequence[str] = NODES
+) -> Iterator[Fleet]:
+    """Start a fleet for the tests of a module: that takes longer than most of what they do."""
+    home = cluster.short_directory()
+    started = processes.Processes(logs)
+    try:
+        made = Fleet(home, started, kit, nodes)
+        made.start_blocking(*words)
+        yield made
+    finally:
+        started.close()
+        cluster.remove_tree(home)

@@ -10,7 +10,7 @@ from typing import Protocol
 MAXIMUM_IN_FLIGHT = 64.0
 # A burst is over before a limit has grown: Kubernetes stores 1,000 volumes in 6.9 s at this one,
 # in 7.8 s at 16. Its priority and fairness queue what is too much, or say 429.
-START_IN_FLIGHT = 64.0
+START_IN_FLIGHT = MAXIMUM_IN_FLIGHT
 
 
 class Limiter(Protocol):

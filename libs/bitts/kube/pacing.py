@@ -1,7 +1,7 @@
 """When a request may go out: never more than the API server likes, users' writes first.
 
-Without ``--kube-api-qps`` the number of requests in flight adapts: it grows by one per round
-of answers and is halved when the server shows trouble (429, 503, time limits). With the flag,
+Without ``--kube-api-qps`` the number of requests in flight adapts: it is halved when the server
+shows trouble (429, 503, time limits) and grows back by one per round of answers. With the flag,
 a token bucket with client-go's meaning obeys it exactly. Either way a ``Retry-After`` holds
 everybody back.
 
