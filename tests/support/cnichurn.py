@@ -20,6 +20,8 @@ NICENESS = 10
 """Of the daemon and its callers: so many at once would starve the tests that run beside."""
 KILL_AFTER = (60, 240)
 """Finished calls between two kills of the daemon: at least, at most."""
+SILENCE = 60
+"""Seconds without the end of any call that are a fault; many tests may run beside."""
 
 
 def configuration(daemon: cnidaemon.Daemon, worker: int) -> dict[str, Any]:
@@ -65,17 +67,24 @@ class Churn:
         for thread in threads:
             thread.start()
         while self._goes_on:
-            for _ in range(self._drawn.randint(*KILL_AFTER)):
-                if not self._finished.acquire(timeout=30):
-                    self.faults.append("no call ended within 30 s")
-                    self._end = 0
+            self._wait(self._drawn.randint(*KILL_AFTER))
             self.daemon.kill()
             self.daemon.start()
             self.counts["kills"] += 1
+        deadline = time.monotonic() + 2 * SILENCE
         for thread in threads:
-            thread.join(120)
+            thread.join(max(0.0, deadline - time.monotonic()))
             if thread.is_alive():
                 self.faults.append(f"{thread.name} does not end")
+
+    def _wait(self, calls: int) -> None:
+        """Wait until that many have ended, or the churn has: then no more may come."""
+        heard = time.monotonic()
+        while calls and self._goes_on:
+            if self._finished.acquire(timeout=1):
+                heard, calls = time.monotonic(), calls - 1
+            elif time.monotonic() - heard > SILENCE:
+                self.faults.append(f"no call ended within {SILENCE} s")
 
     @property
     def _goes_on(self) -> bool:
