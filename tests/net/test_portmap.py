@@ -106,28 +106,6 @@ def test_a_port_goes_to_one_container_only(
     assert cnidaemon.leftovers(daemon.host) == []
 
 
-def test_a_lost_journal_does_not_keep_a_port_for_ever(
-    daemon: cnidaemon.Daemon, namespaces: netns.Namespaces
-) -> None:
-    pod, other, stays = (namespaces.make(each) for each in ("pod", "other", "stays"))
-    published = chain(daemon, mapping(8080))
-    closed = {"type": "firewall", "ingressPolicy": "isolated"}
-    published.plugins = [*published.plugins, closed]
-    published.add(pod)
-    daemon.kill()
-    (daemon.state / "journal").unlink()
-    daemon.start()
-    left = cnidaemon.leftovers(daemon.host)
-    assert all("_bridges" in each for each in left), left
-    assert len(left) == 3
-    published.add(other, container="c2")
-    daemon.stop()
-    daemon.start()
-    with serving(other):
-        assert reached(daemon.host, "127.0.0.1", 8080) == WORD
-    chain(daemon, mapping(8081)).add(stays, container="c3")
-
-
 @pytest.mark.parametrize("address", ["192.0.2.1", ""])
 def test_flows_of_datagrams_follow_the_rules_of_today(
     daemon: cnidaemon.Daemon, namespaces: netns.Namespaces, address: str

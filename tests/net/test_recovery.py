@@ -168,20 +168,6 @@ def test_a_del_that_cannot_be_written_down_fails(node: cnidaemon.Daemon) -> None
     assert outcome.document["code"] == 11
 
 
-def test_a_lost_journal_costs_no_address(
-    node: cnidaemon.Daemon, namespaces: netns.Namespaces
-) -> None:
-    """Links of ours that nobody knows any more go; addresses go with the DEL that comes."""
-    pod = namespaces.make("pod")
-    assert node.call("ADD", config(node), pod=pod).status == 0
-    node.kill()
-    (node.state / "journal").unlink()
-    node.start()
-    assert "eth0" not in netns.links(pod)
-    assert node.call("DEL", config(node), pod=pod).status == 0
-    assert set(node.addresses()) == {"10.88.0.2"}
-
-
 def test_gc_detaches_what_is_not_valid(
     node: cnidaemon.Daemon, namespaces: netns.Namespaces
 ) -> None:

@@ -19,7 +19,7 @@ GLOBAL = 0
 """The scope of addresses that are good everywhere."""
 
 _INFO = struct.Struct("=BBBBi")
-_ADDRESS, _LOCAL, _FLAGS = 1, 2, 8
+_ADDRESS, _LOCAL, _FLAGS, _TARGET_NETNS = 1, 2, 8, 10
 _REMEMBERED = 512  # a node looks at the same few addresses of its own again and again
 FAMILIES = {4: 2, 6: 10}
 """Address families by IP version."""
@@ -58,9 +58,13 @@ def _body(index: int, interface: IpInterface, skips_dad: bool) -> bytes:  # noqa
     return header + wire.attribute(_LOCAL, packed) + wire.attribute(_ADDRESS, packed)
 
 
-def of_link(index: int = 0) -> Message:
-    """Ask for the addresses of one link, or of all (0)."""
-    return Message(GET, 0, _INFO.pack(0, 0, 0, 0, index))
+def of_link(index: int = 0, *, netns: int | None = None) -> Message:
+    """Ask for the addresses of one link, or of all (0).
+
+    ``netns`` is the number by which this namespace knows another one (``Link.peer_netns``).
+    """
+    elsewhere = b"" if netns is None else wire.u32(_TARGET_NETNS, netns)
+    return Message(GET, 0, _INFO.pack(0, 0, 0, 0, index) + elsewhere)
 
 
 @wire.decoder("an address")

@@ -21,7 +21,7 @@ from bitts.cni.errors import CniError, Code
 from bitts.core import logs
 from bitts.core.ledger import Ledger
 
-from cni_daemon import callers, chain
+from cni_daemon import callers, chain, strays
 from cni_daemon.attaching import Attacher
 from cni_daemon.delegates import PluginMissingError
 from cni_daemon.executor import OperationError
@@ -29,6 +29,7 @@ from cni_daemon.forms import Order
 from cni_daemon.locks import Gate, KeyedLocks
 from cni_daemon.records import Entry, Phase
 from cni_daemon.requests import Request
+from cni_daemon.strays import Strays
 
 LOOP = "attachments"
 """Where the ledger keeps what was decided about ``network/container``."""
@@ -39,6 +40,7 @@ class Engine:
 
     def __init__(self, attacher: Attacher, record: Ledger) -> None:
         self.attacher = attacher
+        self.strays = Strays(attacher.journal.entries)
         self._record = record
         self._attachments = KeyedLocks()
         self._gates: dict[str, Gate] = {}
@@ -91,6 +93,8 @@ class Engine:
             reason = "DEL" if entry is not None else "DEL of what the journal does not know"
             with self._recorded(request, "detached", reason):
                 if entry is None:
+                    if request.plugin in strays.MAKERS:
+                        self.strays.remove(request.config.name, _attached(request))
                     self.attacher.remove_unknown(request)
                 else:
                     self.attacher.detach(entry, request.environment.get("CNI_PATH", ""))
@@ -127,6 +131,8 @@ class Engine:
                 except OperationError as error:
                     problems.append(error)
                     standing.add(_named(entry))
+            if request.plugin in strays.MAKERS:
+                count += self.strays.collect(request.config.name, valid)
             others = callers.attachments(self.attacher.journal.entries(), request.config.name)
             for asking in self.attacher.asking(request):
                 if asking.is_ours or not standing:  # a program cannot be told what still stands
@@ -232,6 +238,10 @@ def _gone() -> CniError:
 
 def _named(entry: Entry) -> attachments.Attachment:
     return attachments.Attachment(entry.key.container_id, entry.key.ifname)
+
+
+def _attached(request: Request) -> attachments.Attachment:
+    return attachments.Attachment(request.invocation.container_id, request.invocation.ifname)
 
 
 def _attachment(request: Request) -> tuple[str, str]:

@@ -40,6 +40,7 @@ class Sources:
     intents: Callable[[], int]
     connections: Callable[[], int]
     leases: Callable[[], Mapping[str, int]]
+    strays: Callable[[], int]
 
 
 def server(endpoint: str, path: str, sources: Sources) -> HttpServer:
@@ -93,6 +94,11 @@ class Figures(Collector):
             "bitts_cni_attachments_unfinished",
             "Attachments being made or removed, or whose removal has failed",
             value=unfinished,
+        )
+        yield GaugeMetricFamily(
+            "bitts_cni_attachments_unknown",
+            "Attachments that stand although the journal, lost or damaged, does not know them",
+            value=self._sources.strays(),
         )
 
     def _operations(self) -> Metric:

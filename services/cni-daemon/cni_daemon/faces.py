@@ -73,6 +73,7 @@ async def _http(inside: Inside, stack: contextlib.AsyncExitStack) -> None:
         intents=inside.intents,
         connections=inside.connections,
         leases=inside.leases,
+        strays=lambda: len(inside.engine.strays),
     )
     http = inside.options.http
     listener = exposing.server(http.endpoint, http.metrics_path, sources)
@@ -85,6 +86,7 @@ def _sources(inside: Inside) -> introspection.Sources:
         numbers = {
             ("journal", "entries"): len(inside.journal.entries()),
             ("journal", "records"): inside.journal.records,
+            ("journal", "strays"): len(inside.engine.strays),
             ("requests", "in flight"): inside.tally.in_flight,
             ("intents", "waiting"): inside.intents(),
             **{("leases", state): count for state, count in inside.leases().items()},

@@ -66,12 +66,22 @@ class Journal:
                 documents.append(records.unseal(line))
             except RecordError as error:
                 damaged.append(f"line {number}: {error}")
+                documents.append(records.damage())
         boots = [each.get("boot") for each in documents if each.get("r") == "head"]
         entries = self._fold(documents, damaged)
+        if damaged:
+            self._keep()
         with self._mutex:
             self._entries = dict(entries)
             self._rewrite()
         return Loaded(dict(entries), not boots or boots[-1] == self.boot, tuple(damaged))
+
+    def _keep(self) -> None:
+        """Leave a damaged file beside the new one, for whoever wants to know."""
+        kept = self._path.with_suffix(".damaged")
+        with contextlib.suppress(OSError):
+            kept.unlink(missing_ok=True)
+            kept.hardlink_to(self._path)
 
     def close(self) -> None:
         """Close the file."""
@@ -260,4 +270,5 @@ class Journal:
                 sound.append(document)
             except RecordError as error:
                 damaged.append(f"record {index}: {error}")
+                sound.append(records.damage())
         return records.fold(sound)

@@ -30,6 +30,11 @@ FIREWALLD = "firewalld"
 """Key of a setting of the host: whether firewalld runs."""
 
 
+def label(network: str, container_id: str, ifname: str) -> str:
+    """Return what names an attachment in link aliases (the kernel takes 255 bytes) and logs."""
+    return f"{network}/{container_id}/{ifname}"[:_LABEL_LIMIT]
+
+
 class Place(enum.StrEnum):
     """Where something is: in the daemon's own namespace, or in the container's."""
 
@@ -116,8 +121,8 @@ class Call:
 
     @property
     def label(self) -> str:
-        """What names the attachment in link aliases (the kernel takes 255 bytes) and logs."""
-        return f"{self.network}/{self.container_id}/{self.ifname}"[:_LABEL_LIMIT]
+        """What names the attachment in link aliases and logs."""
+        return label(self.network, self.container_id, self.ifname)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,13 @@ import enum
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cni_daemon import operations
 from cni_daemon.operations import CodecError, Operation
 
 _LEASE = "lease"
+_DAMAGE = "damage"
 _encode = json.JSONEncoder(
     separators=(",", ":"), ensure_ascii=False, default=operations.plain
 ).encode
@@ -67,6 +68,11 @@ class Entry:
     undo: tuple[Operation, ...] = ()
     result: Mapping[str, object] = field(default_factory=dict)
     lease: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def is_vague(self) -> bool:
+        """Whether it is said to stand although what takes it apart is not known in full."""
+        return self.phase is Phase.DONE and not self.result
 
     def in_phase(self, phase: Phase) -> "Entry":
         """Return the entry one step further."""
@@ -172,17 +178,28 @@ def lease(key: Key, document: Mapping[str, object]) -> dict[str, object]:
             "lease": document}  # fmt: skip
 
 
+def damage() -> dict[str, object]:
+    """Return what stands in for a line that cannot be read, for ``fold``."""
+    return {"r": _DAMAGE}
+
+
 def gone(key: Key) -> dict[str, object]:
     """Return the record that ends an entry."""
     return {"r": "gone", "k": [key.network, key.container_id, key.ifname, key.step]}
 
 
 def fold(documents: Iterable[Mapping[str, object]]) -> dict[Key, Entry]:
-    """Return the entries that records leave. Raises RecordError for one of another version."""
+    """Return the entries that records leave. Raises RecordError for one of another version.
+
+    Whatever a line that is lost may have said, what stands is not to be taken apart for it.
+    """
     entries: dict[Key, Entry] = {}
     for document in documents:
         kind = document.get("r")
         if kind == "head":
+            continue
+        if kind == _DAMAGE:
+            entries |= {key: _doubted(entry) for key, entry in entries.items()}
             continue
         key = _key(document)
         if kind == "gone":
@@ -197,7 +214,15 @@ def fold(documents: Iterable[Mapping[str, object]]) -> dict[Key, Entry]:
         except ValueError:
             raise RecordError(f"unknown record {kind!r}") from None
         entries[key] = _advanced(entries.get(key), key, phase, document)
-    return entries
+    # One that was never planned as far as we know: it is met as if nothing were known of it.
+    return {key: entry for key, entry in entries.items() if not entry.is_vague}
+
+
+def _doubted(entry: Entry) -> Entry:
+    """Take an attachment for done that may be; a caller who asks again is not told that it is."""
+    if entry.phase is not Phase.PLANNED or not entry.result:
+        return entry
+    return replace(entry, phase=Phase.DONE, nonce="")
 
 
 def _advanced(

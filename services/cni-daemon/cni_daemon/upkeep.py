@@ -1,7 +1,7 @@
 """What is put right without being asked: at the start, and every few seconds after.
 
 At the start: what a crash cut off is taken apart, and after a reboot everything is, since no
-namespace outlived it; links of ours that no entry knows (a lost journal) are removed.
+namespace outlived it; of what no entry knows (a lost journal), what nobody uses is removed.
 Later: intents of the shim, entries whose removal failed before, and rules and elements that
 somebody has flushed.
 """
@@ -12,18 +12,14 @@ from collections.abc import Iterable
 
 from bitts.core import logs
 from bitts.core.ledger import Ledger
-from bitts.net import links
 from bitts.net.errors import NetlinkError
 
-from cni_daemon import callers, relaying, routekeeping, scene, sweeping, zones
-from cni_daemon.devices import RemoveIdleGateway
+from cni_daemon import callers, relaying, routekeeping, zones
 from cni_daemon.engine import LOOP, Engine
 from cni_daemon.executor import Executor, OperationError
 from cni_daemon.foundations import Foundations
 from cni_daemon.intents import Intents
 from cni_daemon.journal import Loaded
-from cni_daemon.names import ALIAS
-from cni_daemon.operations import DeleteLink
 from cni_daemon.records import Entry, Key, Phase
 from cni_daemon.routekeeping import Keeper, RouteError
 from cni_daemon.tally import Event, Tally
@@ -70,8 +66,17 @@ class Upkeep:
                 rebooted=not loaded.is_from_this_boot,
             )
         self._tally.event(Event.RECOVERED, await self._unwind(broken))
-        self._tally.event(Event.SWEPT, await asyncio.to_thread(self._sweep))
+        await self._sweep()
         await self._relay(thoroughly=True)
+
+    async def _sweep(self) -> None:
+        """Remove what no entry of the journal would, and nobody can be using."""
+        try:
+            count = await asyncio.to_thread(self._engine.strays.sweep)
+        except (NetlinkError, OSError) as error:
+            self._log.error("Cannot look for what nobody owns", err=error)
+        else:
+            self._tally.event(Event.SWEPT, count)
 
     async def run(self) -> None:
         """Go round until cancelled."""
@@ -81,6 +86,8 @@ class Upkeep:
             except OSError as error:
                 self._log.warning("Cannot read the intents", err=error)
             await self._repair()
+            if self._engine.strays.is_due:
+                await self._sweep()
             await asyncio.sleep(self._interval)
             self._rounds += 1
             await self._relay(thoroughly=self._rounds % THOROUGH == 0)
@@ -190,32 +197,4 @@ class Upkeep:
         async with asyncio.TaskGroup() as tasks:
             for entry in entries:
                 tasks.create_task(one(entry), name="unwind")
-        return count
-
-    def _sweep(self) -> int:
-        """Remove links and elements that are ours and that no entry of the journal would remove.
-
-        Returns how many.
-        """
-        count = 0
-        entries = self._engine.attacher.journal.entries()
-        known = {
-            operation.name
-            for entry in entries
-            for operation in entry.undo
-            if isinstance(operation, DeleteLink | RemoveIdleGateway)
-        }
-        channel = scene.host_route()
-        for reply in channel.dump(links.every()):
-            link = links.decode(reply)
-            if link.alias.startswith(ALIAS) and link.name not in known:
-                self._log.warning(
-                    "Removing a link that nobody owns", link=link.name, is_for=link.alias
-                )
-                channel.attempt([links.delete(index=link.index)])
-                count += 1
-        try:
-            count += sweeping.remove_stale(scene.host_netfilter(), entries)
-        except NetlinkError as error:
-            self._log.error("Cannot sweep sets", err=error)
         return count

@@ -33,6 +33,12 @@ def act(operation: GatewayOperation) -> None:
             _remove_idle(operation, scene.host_route())
 
 
+def vlan_of(link: Link) -> int | None:
+    """Return the VLAN that a link is the gateway of, None for other links (pure)."""
+    number = link.alias.removeprefix(_LABEL)
+    return int(number) if number != link.alias and number.isdecimal() else None
+
+
 def _share(wanted: devices.ShareGateway, host: Socket) -> None:
     found = _named(wanted.gateway.name, host)
     if found is None:

@@ -123,6 +123,46 @@ def test_damage_is_told_and_costs_only_its_line(tmp_path: pathlib.Path) -> None:
     assert len(loaded.damaged) == 2
 
 
+def whole(number: int = 1) -> list[bytes]:
+    """Return what an attachment that stands has in a journal."""
+    planned = entry(number, Phase.PLANNED).with_result({"cniVersion": "1.1.0"})
+    return [
+        records.seal(records.of_entry(each))
+        for each in (entry(number), planned, planned.in_phase(Phase.DONE))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lost", "phase", "nonce"),
+    [(0, Phase.DONE, "ab" * 16), (1, None, ""), (2, Phase.DONE, "")],
+    ids=["begin", "plan", "done"],
+)
+def test_what_stands_is_not_taken_apart_for_a_line_that_is_lost(
+    tmp_path: pathlib.Path, lost: int, phase: Phase | None, nonce: str
+) -> None:
+    """Without its plan it is unknown: its DEL must not believe that there is nothing to do."""
+    lines = whole()
+    lines[lost] = lines[lost].replace(b"c1", b"cX")
+    (tmp_path / "journal").write_bytes(b"".join([records.seal(records.head("boot")), *lines]))
+    journal = Journal(tmp_path, "boot")
+    found = journal.load().entries.get(key())
+    journal.close()
+    assert (found.phase if found else None) == phase
+    if found:
+        assert (found.undo, found.nonce) == (UNDO[:2], nonce)
+    assert (tmp_path / "journal.damaged").read_bytes().endswith(b"".join(lines))
+
+
+def test_what_was_cut_off_before_or_after_the_damage_is_taken_apart(tmp_path: pathlib.Path) -> None:
+    begun, later = records.seal(records.of_entry(entry(1))), whole(2)[:2]
+    lines = [records.seal(records.head("boot")), begun, b"damage\n", *later]
+    (tmp_path / "journal").write_bytes(b"".join(lines))
+    journal = Journal(tmp_path, "boot")
+    phases = {each.key: each.phase for each in journal.load().entries.values()}
+    journal.close()
+    assert phases == {key(1): Phase.BEGUN, key(2): Phase.PLANNED}
+
+
 @settings(max_examples=60, deadline=None)
 @given(cut=st.integers(0, 2000))
 def test_any_torn_tail_is_dropped(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
