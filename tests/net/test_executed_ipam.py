@@ -129,3 +129,35 @@ def test_del_waits_for_a_program_that_is_away(
     assert daemon.call("DEL", config, pod=pod, path=str(giver.folder)).status == 0
     assert "DEL c1" in giver.asked()
     assert kept(daemon) == []
+
+
+def test_del_needs_no_program_that_is_gone_and_that_nobody_names_any_more(
+    daemon: cnidaemon.Daemon, giver: Giver, config: dict[str, Any], pod: str
+) -> None:
+    """The network has another IPAM plugin by now: nothing would ever bring the old one back."""
+    giver.path.unlink()
+    now = {**config, **daemon.config("bridge", ipam="host-local")}
+    assert daemon.call("DEL", now, pod=pod, path=str(giver.folder)).status == 0
+    assert "Addresses are not given back" in daemon.log()
+    assert "eth0" not in netns.links(pod)
+    assert kept(daemon) == []
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_what_only_a_missing_program_could_give_back_is_tried_for_a_while(
+    daemon: cnidaemon.Daemon, giver: Giver, config: dict[str, Any], pod: str, *, comes_back: bool
+) -> None:
+    daemon.stop()
+    daemon.start("--upkeep-interval=50ms", f"--abandon-after={'1h' if comes_back else '300ms'}")
+    away = giver.path.rename(giver.folder / "away")
+    assert daemon.call("DEL", config, pod=pod, path=str(giver.folder)).status == 1
+    process = daemon.process
+    assert process is not None
+    process.wait_ready_blocking(lambda: "Cannot take apart" in daemon.log(), "a try")
+    if comes_back:
+        away.rename(giver.path)
+        process.wait_ready_blocking(lambda: giver.asked() == ["DEL c1"], "the program's turn")
+    else:
+        said = "Addresses are not given back"
+        process.wait_ready_blocking(lambda: said in daemon.log(), "giving up")
+    assert kept(daemon) == []

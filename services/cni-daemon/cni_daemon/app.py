@@ -26,6 +26,7 @@ from cni_daemon.ipam.spares import Spares
 from cni_daemon.ipam.stores import Stores
 from cni_daemon.journal import Journal, Loaded
 from cni_daemon.options import Options
+from cni_daemon.repairing import Repairs
 from cni_daemon.routekeeping import Keeper
 from cni_daemon.sandboxes import Sandboxes
 from cni_daemon.server import Server
@@ -93,9 +94,12 @@ async def _main(running: process.Process, options: Options) -> None:
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(exclusive.holding(options.state, "cni-daemon"))
         parts = await _parts(running, stack, options)
+        repairs = Repairs(
+            parts.engine, parts.record, parts.tally, options.upkeep_interval, options.abandon_after
+        )
         upkeep = Upkeep(
             parts.engine, parts.intents, parts.executor, parts.foundations, parts.keeper,
-            parts.record, parts.tally, options.upkeep_interval,
+            repairs, parts.tally, options.upkeep_interval,
         )  # fmt: skip
         await asyncio.to_thread(parts.intents.prepare)
         await upkeep.recover(parts.loaded)

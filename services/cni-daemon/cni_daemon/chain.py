@@ -5,6 +5,7 @@ under ``plugins`` and has them carried out as one: planned one after the other, 
 pass. What a stage's plugin would see on stdin is derived as libcni derives it.
 """
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -137,6 +138,18 @@ def _ipam_type(inner: PluginConfig) -> str:
         return inner.ipam_type
     except DocumentError:
         return ""
+
+
+def ipam_types(configured: PluginConfig) -> frozenset[str]:
+    """Return the IPAM plugins that a configuration names, for itself or for its list."""
+    fields = [configured.fields]
+    with contextlib.suppress(DocumentError):
+        fields += configured.fields.objects("plugins")
+    found: set[str] = set()
+    for each in fields:
+        with contextlib.suppress(DocumentError):
+            found.add(each.nested("ipam").text("type"))
+    return frozenset(found)
 
 
 def _alone(kind: str) -> AnyPlugin:

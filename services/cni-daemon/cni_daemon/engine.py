@@ -26,6 +26,7 @@ from cni_daemon.attaching import Attacher
 from cni_daemon.delegates import PluginMissingError
 from cni_daemon.executor import OperationError
 from cni_daemon.forms import Order
+from cni_daemon.ipam import asking
 from cni_daemon.locks import Gate, KeyedLocks
 from cni_daemon.records import Entry, Phase
 from cni_daemon.requests import Request
@@ -97,7 +98,16 @@ class Engine:
                         self.strays.remove(request.config.name, _attached(request))
                     self.attacher.remove_unknown(request)
                 else:
-                    self.attacher.detach(entry, request.environment.get("CNI_PATH", ""))
+                    self._detach(entry, request)
+
+    def _detach(self, entry: Entry, request: Request) -> None:
+        """Detach, if need be without a program that is gone and that nobody names any more."""
+        path = request.environment.get("CNI_PATH", "")
+        if asking.programs(entry.undo) <= chain.ipam_types(request.config):
+            self.attacher.detach(entry, path)
+            return
+        for each in self.attacher.give_up(entry, path):
+            _unreleased(entry, each)
 
     def check(self, request: Request) -> None:
         """Compare with what stands."""
@@ -106,8 +116,8 @@ class Engine:
 
     def status(self, request: Request) -> None:
         """Raise CniError (50) when no container could be attached."""
-        for asking in self.attacher.asking(request):
-            asking.ready(self.attacher.stores)
+        for asked in self.attacher.asking(request):
+            asked.ready(self.attacher.stores)
 
     def collect(self, request: Request) -> int:
         """Detach everything of a network (and plugin) that is not said to be valid.
@@ -134,10 +144,10 @@ class Engine:
             if request.plugin in strays.MAKERS:
                 count += self.strays.collect(request.config.name, valid)
             others = callers.attachments(self.attacher.journal.entries(), request.config.name)
-            for asking in self.attacher.asking(request):
-                if asking.is_ours or not standing:  # a program cannot be told what still stands
+            for asked in self.attacher.asking(request):
+                if asked.is_ours or not standing:  # a program cannot be told what still stands
                     try:
-                        asking.collect(self.attacher.stores, valid | others | standing)
+                        asked.collect(self.attacher.stores, valid | others | standing)
                     except PluginMissingError as error:
                         problems.append(error)
         if problems:
@@ -157,15 +167,26 @@ class Engine:
         """Take an entry apart and forget it. Raises OperationError, and keeps it, on a problem."""
         await asyncio.to_thread(self.attacher.detach, entry)
 
-    async def repair(self, entry: Entry) -> None:
-        """Take apart what an earlier failure left, unless somebody is at it or has done it."""
+    async def abandon(self, entry: Entry) -> None:
+        """Take an entry apart but for what a program that is gone would have to give back.
+
+        Raises OperationError, and keeps the entry, on any other problem.
+        """
+        for each in await asyncio.to_thread(self.attacher.give_up, entry, ""):
+            _unreleased(entry, each)
+
+    async def repair(self, entry: Entry, work: Callable[[Entry], Awaitable[None]]) -> None:
+        """Take apart what an earlier failure left, unless somebody is at it or has done it.
+
+        ``work`` is ``unwind`` or ``abandon``.
+        """
         key = entry.key
         attachment = (key.container_id, key.ifname)
         if self._attachments.is_held(attachment):
             return
         async with _entered(self._attachments.held(attachment)):
             if self.attacher.journal.entry(key) == entry and entry.phase is not Phase.DONE:
-                await self.unwind(entry)
+                await work(entry)
 
     async def undisturbed(self, entry: Entry, work: Callable[[Entry], Awaitable[None]]) -> bool:
         """Work on an attachment while nobody else does, if it is still what it was.

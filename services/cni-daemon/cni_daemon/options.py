@@ -52,6 +52,7 @@ class Options:
     http: HttpOptions = HttpOptions()
     runtime: RuntimeOptions = RuntimeOptions()
     upkeep_interval: float = 5.0
+    abandon_after: float = 28800.0
     dhcp_timeout: float = 40.0
 
     @property
@@ -103,6 +104,12 @@ class Flags:
             "pause between two looks at what has to be put right: intents, failed removals, "
             "rules that somebody flushed",
         )
+        self._abandon = flags.duration(
+            "abandon-after",
+            28800.0,
+            "how long an IPAM program may be missing before what it gave to pods that are gone is "
+            "given up",
+        )
         self._dhcp = flags.duration(
             "dhcp-timeout", 40.0, "longest time to wait for a DHCP server when a pod is attached"
         )
@@ -138,6 +145,7 @@ class Flags:
                 _positive("runtime-grace", values[self._grace]),
             ),
             dhcp_timeout=_positive("dhcp-timeout", values[self._dhcp]),
+            abandon_after=_positive("abandon-after", values[self._abandon]),
             upkeep_interval=_positive("upkeep-interval", values[self._upkeep]),
         )
 

@@ -41,6 +41,8 @@ class Event(enum.StrEnum):
     """A link or an element of ours that no attachment owns was removed."""
     INTENT = "intent"
     """A DEL left by the shim while the daemon was away was carried out."""
+    ABANDONED = "abandoned"
+    """Addresses were not given back: the program that would have to is gone for good."""
     RELAID = "relaid"
     """Somebody had flushed our rules; they and all elements were laid anew."""
 

@@ -7,20 +7,19 @@ somebody has flushed.
 """
 
 import asyncio
-import time
 from collections.abc import Iterable
 
 from bitts.core import logs
-from bitts.core.ledger import Ledger
 from bitts.net.errors import NetlinkError
 
 from cni_daemon import callers, relaying, routekeeping, zones
-from cni_daemon.engine import LOOP, Engine
+from cni_daemon.engine import Engine
 from cni_daemon.executor import Executor, OperationError
 from cni_daemon.foundations import Foundations
 from cni_daemon.intents import Intents
 from cni_daemon.journal import Loaded
-from cni_daemon.records import Entry, Key, Phase
+from cni_daemon.records import Entry, Phase
+from cni_daemon.repairing import Repairs
 from cni_daemon.routekeeping import Keeper, RouteError
 from cni_daemon.tally import Event, Tally
 
@@ -35,19 +34,17 @@ class Upkeep:
 
     def __init__(
         self, engine: Engine, intents: Intents, executor: Executor, foundations: Foundations,
-        keeper: Keeper, record: Ledger, tally: Tally, interval: float,
+        keeper: Keeper, repairs: Repairs, tally: Tally, interval: float,
     ) -> None:  # fmt: skip
         self._engine = engine
         self._intents = intents
         self._executor = executor
         self._foundations = foundations
         self._keeper = keeper
+        self._repairs = repairs
         self._tally = tally
         self._interval = interval
         self._rounds = 0
-        self._record = record
-        self._failures: dict[Key, int] = {}
-        self._stuck: dict[Key, Entry] = {}
         self._log = logs.get("upkeep")
 
     async def recover(self, loaded: Loaded) -> None:
@@ -85,7 +82,7 @@ class Upkeep:
                 await asyncio.to_thread(self._intents.round)
             except OSError as error:
                 self._log.warning("Cannot read the intents", err=error)
-            await self._repair()
+            await self._repairs.round()
             if self._engine.strays.is_due:
                 await self._sweep()
             await asyncio.sleep(self._interval)
@@ -151,34 +148,6 @@ class Upkeep:
             await asyncio.to_thread(relaying.restore, entry)
         except NetlinkError as error:
             self._log.error("Cannot restore", attachment=str(entry.key), err=error)
-
-    async def _repair(self) -> None:
-        """Take apart entries that have been stuck in one phase for a whole round."""
-        stuck = {
-            entry.key: entry
-            for entry in self._engine.attacher.journal.entries()
-            if entry.phase is not Phase.DONE
-        }
-        for entry in stuck.values():
-            if self._stuck.get(entry.key) == entry:
-                try:
-                    await self._engine.repair(entry)
-                    self._tally.event(Event.REPAIRED)
-                    self._failures.pop(entry.key, None)
-                except (OperationError, OSError) as error:
-                    self._failed(entry, error)
-        self._stuck = stuck
-
-    def _failed(self, entry: Entry, error: Exception) -> None:
-        """Remember what keeps an attachment from going, and when that is tried again."""
-        self._log.error("Cannot take apart", attachment=str(entry.key), err=error)
-        key = f"{entry.key.network}/{entry.key.container_id}"
-        count = self._failures[entry.key] = self._failures.get(entry.key, 0) + 1
-        self._record.decided(
-            LOOP, key, f"{entry.key.type} {entry.key.ifname} not removed", "its removal had failed",
-            error=str(error),
-        )  # fmt: skip
-        self._record.retry_at(LOOP, key, time.time() + 2 * self._interval, failures=count)
 
     async def _unwind(self, entries: Iterable[Entry]) -> int:
         """Take entries apart; returns how many it was possible for."""

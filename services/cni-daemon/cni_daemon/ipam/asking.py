@@ -92,6 +92,11 @@ class Asking:
         return documents.render(document, compact=True)
 
 
+def programs(undo: Iterable[Operation]) -> frozenset[str]:
+    """Return the types of the programs that give something back (pure)."""
+    return frozenset(each.type for each in undo if isinstance(each, RunDelegate))
+
+
 def searched_for(undo: Iterable[Operation], path: str) -> tuple[Operation, ...]:
     """Let programs be looked for in the folders of a later call first: they may have moved."""
     return tuple(
