@@ -98,3 +98,70 @@ def test_one_flushed_set_is_noticed_at_the_thorough_look(
     netns.run(node.host, "nft", "flush", "map", "inet", "bitts_cni", "masq4")
     assert "10.88.0.2" not in netns.run(node.host, *listed)
     waiting.until_blocking(lambda: "10.88.0.2" in netns.run(node.host, *listed), "element put back")
+
+
+def forwarded(node: cnidaemon.Daemon, namespaces: netns.Namespaces) -> str:
+    """Have a neighbour that is reached only if iptables lets it; returns its namespace."""
+    outside = namespaces.make("outside")
+    netns.run(node.host, "ip", "link", "add", "uplink", "type", "veth", "peer", "name", "eth0",
+              "netns", outside.rsplit("/", 1)[1])  # fmt: skip
+    for place, name, number in ((node.host, "uplink", 1), (outside, "eth0", 2)):
+        netns.run(place, "ip", "addr", "add", f"192.0.2.{number}/24", "dev", name)
+        netns.run(place, "ip", "link", "set", name, "up")
+    netns.run(node.host, "iptables", "-P", "FORWARD", "DROP")
+    return outside
+
+
+RELOAD = "*filter\n:FORWARD DROP [0:0]\nCOMMIT\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "text"),
+    [
+        (("iptables", "-F"), None),
+        (("iptables", "-D", "FORWARD", "1"), None),
+        (("iptables-restore",), RELOAD),
+        (("nft", "flush", "chain", "inet", "bitts_cni", "forward"), None),
+        (("nft", "flush", "table", "inet", "bitts_cni"), None),
+        (("nft", "-f", "-"), "flush ruleset\ntable ip filter { chain FORWARD { "
+                             "type filter hook forward priority 0; policy drop; }\n}\n"),
+    ],
+    ids=["flush", "one rule", "restore", "our chain", "our table", "new rule set"],
+)  # fmt: skip
+def test_what_a_reload_of_the_firewall_takes_comes_back(
+    node: cnidaemon.Daemon, namespaces: netns.Namespaces, program: tuple[str, ...], text: str | None
+) -> None:
+    pod, next_one = namespaces.make("pod"), namespaces.make("next")
+    forwarded(node, namespaces)
+    chain = cnichains.Chain(node, [cnichains.bridge(node, ipMasq=True), {"type": "firewall"}])
+    chain.add(pod)
+
+    def reaches() -> bool:
+        return netns.inside(pod, lambda: cnichains.reaches("192.0.2.2"))
+
+    assert reaches()
+    netns.run(node.host, *program, text=text)
+    waiting.until_blocking(reaches, "the way that was open")
+    node.stop()
+    netns.run(node.host, *program, text=text)
+    node.start()
+    waiting.until_blocking(reaches, "the way that was open before the restart")
+    chain.add(next_one, container="c2")
+    for container in ("c1", "c2"):
+        assert chain.remove("", container=container) == []
+    assert cnidaemon.leftovers(node.host) == []
+
+
+def test_rules_that_stay_are_not_laid_again(
+    node: cnidaemon.Daemon, namespaces: netns.Namespaces
+) -> None:
+    pod = namespaces.make("pod")
+    published(node).add(pod)
+    handles = netns.run(node.host, "nft", "-a", "list", "ruleset")
+    node.stop()
+    node.start()
+    netns.run(node.host, "nft", "flush", "map", "inet", "bitts_cni", "masq4")  # two looks later
+    listed = ("nft", "list", "map", "inet", "bitts_cni", "masq4")
+    waiting.until_blocking(lambda: "10.88.0.2" in netns.run(node.host, *listed), "thorough look")
+    assert netns.run(node.host, "nft", "-a", "list", "ruleset") == handles
+    assert "Somebody has flushed" not in node.log()

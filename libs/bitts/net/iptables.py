@@ -6,13 +6,19 @@ change is a run of the ``iptables`` program.
 """
 
 import errno
+import functools
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from bitts.net import nftables
 from bitts.net.errors import NetlinkError
+from bitts.net.sockets import Socket
 
 _PROGRAMS = {4: "iptables", 6: "ip6tables"}
+_FAMILIES = {4: nftables.IPV4, 6: nftables.IPV6}
+_TABLE = "filter"
+_VERDICTS = {"ACCEPT", "DROP", "RETURN"}
 _WAIT = "10"
 """Seconds to wait for others who change rules."""
 
@@ -53,6 +59,43 @@ def ensure(version: int, chains: Sequence[str], rules: Sequence[Rule]) -> None:
         return
 
 
+def is_laid(version: int, rules: Sequence[Rule], channel: Socket, *, thoroughly: bool) -> bool:
+    """Say whether rules stand, as far as that is to be seen. Blocks. Raises NetlinkError.
+
+    Where the program keeps its rules in nftables the kernel is asked: for the chains that they
+    lead to, and for any rule where they lead to none. Elsewhere the program is, if ``thoroughly``;
+    where there is none there is nothing to miss.
+    """
+    try:
+        if _uses_nftables(version):
+            return _wanted(rules) <= _present(version, channel)
+        words = ([rule.chain, *rule.words] for rule in rules if thoroughly)
+        return not any(_run(_PROGRAMS[version], "-C", *each) for each in words)
+    except FileNotFoundError:
+        return True
+
+
+def _wanted(rules: Iterable[Rule]) -> set[tuple[str, str]]:
+    targets = ((rule.chain, rule.words[rule.words.index("-j") + 1]) for rule in rules)
+    return {(chain, "" if to in _VERDICTS else to) for chain, to in targets}
+
+
+def _present(version: int, channel: Socket) -> set[tuple[str, str]]:
+    try:
+        replies = channel.dump(nftables.rules(_TABLE, _FAMILIES[version]), "listing rules")
+    except NetlinkError as error:
+        if error.is_missing:
+            return set()
+        raise
+    found = [nftables.decode_rule(each) for each in replies]
+    return {(each.chain, each.target) for each in found if each.table == _TABLE}
+
+
+@functools.lru_cache(len(_PROGRAMS))
+def _uses_nftables(version: int) -> bool:
+    return "nf_tables" in _called(_PROGRAMS[version], "-V").stdout
+
+
 def rules(version: int, table: str, chain: str) -> tuple[str, ...]:
     """Return the rules of a chain as the program writes them (``-A CHAIN …``). Blocks.
 
@@ -84,7 +127,7 @@ def remove(version: int, table: str, rules: Sequence[str], chains: Sequence[str]
 
 def _run(program: str, *words: str) -> str:
     """Run the program; returns what it said when it failed, else nothing."""
-    done = _called(program, "-w", _WAIT, "-t", "filter", *words)
+    done = _called(program, "-w", _WAIT, "-t", _TABLE, *words)
     return _said(done) if done.returncode else ""
 
 

@@ -20,12 +20,13 @@ IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 INET, IPV4, IPV6, BRIDGE, NETDEV = 1, 2, 10, 7, 5
 _SUBSYSTEM = 0x0A00
-_GET_SET = _SUBSYSTEM | 10
+_GET_RULE, _GET_SET = _SUBSYSTEM | 7, _SUBSYSTEM | 10
 _NEW_ELEMENT, _GET_ELEMENT, _DELETE_ELEMENT = _SUBSYSTEM | 12, _SUBSYSTEM | 13, _SUBSYSTEM | 14
 _GOTO = -4 & 0xFFFFFFFF
 _HEADER_SIZE = 4
 _SCRIPT_TIMEOUT = 55.0
 _ERROR_LINES = 4
+_EMPTY = memoryview(b"")
 _REMEMBERED = 256  # sets and maps are few
 
 
@@ -89,6 +90,34 @@ def every(container: Container) -> Message:
 def sets(table: str, family: int = INET) -> Message:
     """Ask for all sets and maps of a table; one that is missing is an error or has none."""
     return Message(_GET_SET, 0, struct.pack("=BBH", family, 0, 0) + wire.text(1, table))
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A rule as far as it matters to find it again: where it stands, and the chain it leads to."""
+
+    family: int
+    table: str
+    chain: str
+    target: str = ""
+
+
+def rules(table: str, family: int = INET) -> Message:
+    """Ask for all rules of a table; one that is missing is an error or has none."""
+    return Message(_GET_RULE, 0, struct.pack("=BBH", family, 0, 0) + wire.text(1, table))
+
+
+@wire.decoder("an nftables rule")
+def decode_rule(reply: Reply) -> Placed:
+    """Read where a rule stands and where it leads. Raises NetlinkError."""
+    found = wire.attributes(reply.body[_HEADER_SIZE:])
+    target = ""
+    for each in wire.listed(found.get(4, memoryview(b""))):
+        expression = wire.attributes(each)
+        if wire.string(expression.get(1)) == "immediate":
+            data = wire.attributes(wire.attributes(expression.get(2, _EMPTY)).get(2, _EMPTY))
+            target = wire.string(wire.attributes(data.get(2, _EMPTY)).get(2)) or target
+    return Placed(reply.body[0], wire.string(found.get(1)), wire.string(found.get(2)), target)
 
 
 @wire.decoder("an nftables set")

@@ -265,6 +265,8 @@ class Executor:
                     nftables.apply(operation.script)
                 elif isinstance(operation, op.AddElements):
                     scene.host_netfilter().transact([encoding.element_message(operation)])
+                elif isinstance(operation, traffic.LayIptables):  # it may be gone, too
+                    iptables.ensure(operation.version, operation.chains, operation.rules)
 
 
 def _guarded(operation: ElementOperation) -> ElementOperation:

@@ -102,9 +102,14 @@ class Upkeep:
         entries = self._engine.attacher.journal.entries()
         is_lost = self._executor.was_flushed
         self._executor.was_flushed = False
-        if await asyncio.to_thread(relaying.has_lost_sets, entries):
+        known = self._foundations.known
+
+        def are_rules_lost() -> bool:
+            is_lost = relaying.has_lost_sets(entries)
+            return is_lost or relaying.has_lost_rules(known, thoroughly=thoroughly)
+
+        if await asyncio.to_thread(are_rules_lost):
             self._log.warning("Somebody has flushed our rules, laying them anew")
-            known = self._foundations.known
             await asyncio.to_thread(relaying.lay, self._executor, known)
             is_lost = True
         if not (is_lost or thoroughly):

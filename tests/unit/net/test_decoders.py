@@ -43,6 +43,7 @@ PACKED: dict[str, Sequence[Message]] = {
     "identity": [links.delete(index=7)],
     "qdiscs": [tc.shape(7, tc.bucket(1 << 34, 1 << 20, latency=0.025)), tc.ingress(7)],
     "sets": [nftables.every(SET)],
+    "placed": [nftables.rules("bitts_cni")],
     "elements": [
         nftables.add(SET, [Element(FOUR.ip.packed, Goto("masq")), Element(FOUR.ip.packed, b"abcd")])
     ],
@@ -62,6 +63,7 @@ DECODERS: dict[str, Callable[[Reply], object]] = {
     "identity": lambda reply: links.identify(reply.body),
     "qdiscs": tc.decode,
     "sets": nftables.decode_set,
+    "placed": nftables.decode_rule,
     "elements": nftables.decode,
 }
 
