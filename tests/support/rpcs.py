@@ -58,8 +58,11 @@ class Sample(services.Service):
         unary = [
             services.Method(PREFIX + answer.__name__.capitalize(), Text, answer) for answer in plain
         ]
-        stream = services.Method(f"{PREFIX}Count", Text, self.count, is_streaming=True)
-        return (*unary, stream)
+        streams = [
+            services.Method(PREFIX + answer.__name__.capitalize(), Text, answer, is_streaming=True)
+            for answer in (self.count, self.steps)
+        ]
+        return (*unary, *streams)
 
     async def echo(self, request: Text) -> Text:
         """Answer with the request."""
@@ -106,3 +109,10 @@ class Sample(services.Service):
             self.cancelled.set()
         if limit < 0:
             raise codes.RpcError(codes.Code.ABORTED, "enough")
+
+    async def steps(self, request: Text) -> AsyncIterator[Text]:
+        """Answer twice, the second time after ``release``."""
+        del request
+        yield Text("first")
+        await self.release.wait()
+        yield Text("second")

@@ -5,10 +5,14 @@ What differs from grpclib as it comes: h2 remembers 256 closed streams instead o
 peer's first SETTINGS can be waited for, so that a connection to a frozen process doesn't count
 as one; and a stream that breaks wakes its reader with the reason, where grpclib cancels the
 reader's task, which loses a cancellation that comes from outside at the same moment.
+
+A write wakes the peer, and costs more than all frames in it: so headers wait for the message
+that follows them, and a single answer goes out with its trailers.
 """
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Callable
 from typing import cast
 
@@ -21,7 +25,7 @@ import h2.events
 import h2.exceptions
 import h2.settings
 
-from bitts.rpc import codes
+from bitts.rpc import codes, headerblocks
 
 RECEIVE_LIMIT = 4 * 1024 * 1024
 """Bytes of the largest message taken, gRPC's usual default."""
@@ -38,8 +42,13 @@ class BrokenError(Exception):
     """The stream or its connection ended before the call did; the text says why."""
 
 
-class _BoundedConnection(h2.connection.H2Connection):
+class _LeanConnection(h2.connection.H2Connection):
     MAX_CLOSED_STREAMS = CLOSED_STREAMS
+
+    def __init__(self, config: h2.config.H2Configuration) -> None:
+        super().__init__(config)
+        self.encoder = headerblocks.Encoder()
+        self.decoder = headerblocks.Decoder(self.DEFAULT_MAX_HEADER_LIST_SIZE)
 
 
 class _Connection(grpclib.protocol.Connection):
@@ -54,12 +63,66 @@ class _Connection(grpclib.protocol.Connection):
             super().ack(stream_id, size)
 
 
+class _Buffer:
+    """What came on a stream and was not read yet. The peer may send more for what was read."""
+
+    __slots__ = ("_acknowledge", "_data", "_is_over", "_reader", "_unacknowledged")
+
+    def __init__(self, acknowledge: Callable[[int], None]) -> None:
+        self._acknowledge = acknowledge
+        self._data = bytearray()
+        self._unacknowledged = 0
+        self._is_over = False
+        self._reader: asyncio.Future[None] | None = None
+
+    def add(self, data: bytes, ack_size: int) -> None:
+        """Take in data; ``ack_size`` is more than its length by the padding."""
+        self._data += data
+        self._unacknowledged += ack_size
+        self._wake()
+
+    def eof(self) -> None:
+        """Note that there is no more to come."""
+        self._is_over = True
+        self._wake()
+
+    async def read(self, size: int) -> bytes:
+        """Return ``size`` bytes, or less at the end."""
+        while len(self._data) < size and not self._is_over:
+            self._make_room(0)
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+        found = bytes(self._data[:size])
+        del self._data[:size]
+        self._make_room(len(self._data))
+        return found
+
+    def unacked_size(self) -> int:
+        """Return what the peer has not been told of."""
+        return self._unacknowledged
+
+    def _make_room(self, kept: int) -> None:
+        size = self._unacknowledged - kept
+        if size > 0:
+            self._unacknowledged -= size
+            self._acknowledge(size)
+
+    def _wake(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+
 class Stream(grpclib.protocol.Stream):
     """One call on a connection. Its reader sees everything that came before the break."""
 
     broken = ""
     is_request = False
     has_ended = False
+
+    def init_stream(self, stream_id: int, connection: grpclib.protocol.Connection) -> None:
+        """Take a number, as in grpclib, with a lighter buffer."""
+        self.id = stream_id
+        self.buffer = _Buffer(functools.partial(connection.ack, stream_id))
 
     def __ended__(self) -> None:  # grpclib calls it when the peer has said all
         super().__ended__()
@@ -107,18 +170,28 @@ class Stream(grpclib.protocol.Stream):
         return message
 
     async def _read(self, size: int) -> bytes:
-        try:
-            data = await self.recv_data(size)
-        except AssertionError:  # grpclib's way to say that the stream ended in between
-            data = b""
+        data = await self.buffer.read(size)
         if len(data) < size and self.broken and self.trailers is None:
             raise BrokenError(self.broken)
         return data
 
-    async def send_message(self, message: bytes, *, end: bool) -> None:
+    async def send_block(self, headers: Headers, *, end: bool) -> None:
+        """Send headers that end the stream, or have them wait for what follows.
+
+        Raises BrokenError.
+        """
+        await self.connection.write_ready.wait()
+        if not self.closable:
+            raise BrokenError(self.broken or "the client is gone")
+        self._h2_connection.send_headers(cast(int, self.id), headers, end_stream=end)
+        if end:
+            self.connection.flush()
+
+    async def send_message(self, message: bytes, *, end: bool, waits: bool = False) -> None:
         """Send one message, as fast as the peer takes it; raises BrokenError.
 
-        A server that answers before it has read all of a request gets no more of it.
+        With ``waits`` its last piece stays for what is sent next. A server that answers before
+        it has read all of a request gets no more of it.
         """
         data = b"\0" + len(message).to_bytes(4, "big") + message
         view = memoryview(data)
@@ -131,6 +204,7 @@ class Stream(grpclib.protocol.Stream):
             stream_id = cast(int, self.id)
             window = self._h2_connection.local_flow_control_window(stream_id)
             if window <= 0:
+                self.connection.flush()
                 self.window_updated.clear()
                 await self.window_updated.wait()
                 continue
@@ -138,6 +212,8 @@ class Stream(grpclib.protocol.Stream):
             chunk, view = view[:size], view[size:]
             is_last = not view
             self._h2_connection.send_data(stream_id, bytes(chunk), end_stream=end and is_last)
+            if is_last and waits:
+                return
             self.connection.flush()
             if is_last:
                 return
@@ -193,7 +269,7 @@ class Link(grpclib.protocol.H2Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Greet the peer; as in grpclib, but with bounded memory for closed streams."""
         self.transport = cast(asyncio.Transport, transport)
-        self.h2 = _BoundedConnection(config=self.h2_config)
+        self.h2 = _LeanConnection(self.h2_config)
         self.h2.initiate_connection()
         initial = self.h2.local_settings.initial_window_size
         window = self.config.http2_stream_window_size
@@ -222,7 +298,10 @@ class Link(grpclib.protocol.H2Protocol):
         return Stream(self.connection, self.h2, self.transport, stream_id=stream_id)
 
     async def open(self, headers: Headers) -> tuple[Stream, Callable[[], None]]:
-        """Open a stream with a request; the second value gives it back when the call is over."""
+        """Open a stream with a request, whose headers wait for its message.
+
+        The second value gives it back when the call is over.
+        """
         stream = self.stream()
         stream.is_request = True
         await self.connection.write_ready.wait()
@@ -235,9 +314,7 @@ class Link(grpclib.protocol.H2Protocol):
             raise BrokenError("the connection has no more stream numbers") from None
         self.h2.send_headers(stream_id, headers)
         stream.init_stream(stream_id, self.connection)
-        release = self.processor.register(stream)
-        self.connection.flush()
-        return stream, release
+        return stream, self.processor.register(stream)
 
     @property
     def is_open(self) -> bool:

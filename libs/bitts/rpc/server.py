@@ -242,7 +242,8 @@ class _Answer:
             if method.is_streaming:
                 await self._send_all(cast(AsyncGenerator[stubs.Message], method.answer(request)))
             else:
-                await self._send(await cast(Awaitable[stubs.Message], method.answer(request)))
+                reply = await cast(Awaitable[stubs.Message], method.answer(request))
+                await self._send(reply, is_only=True)
         except (codes.RpcError, http2.BrokenError, h2.exceptions.ProtocolError):
             raise
         except Exception as error:  # noqa: BLE001  # a handler's fault is told and survived
@@ -258,14 +259,14 @@ class _Answer:
         # Closed here, not by the garbage collector, so that a client's leaving is felt at once.
         async with contextlib.aclosing(replies):
             async for reply in replies:
-                await self._send(reply)
+                await self._send(reply, is_only=False)
                 await asyncio.sleep(0)  # a generator that never waits must not keep the loop
 
-    async def _send(self, reply: stubs.Message) -> None:
+    async def _send(self, reply: stubs.Message, *, is_only: bool) -> None:
         body = bytes(reply)
         if not self._has_begun:
             await self._send_headers(wire.response_headers(), end=False)
-        await self.stream.send_message(body, end=False)
+        await self.stream.send_message(body, end=False, waits=is_only)
 
     async def _finish(self, error: codes.RpcError | None) -> None:
         start = [] if self._has_begun else wire.response_headers()
@@ -274,10 +275,8 @@ class _Answer:
         self.stream.abandon(h2.errors.ErrorCodes.NO_ERROR)
 
     async def _send_headers(self, headers: http2.Headers, *, end: bool) -> None:
-        if not self.stream.closable:
-            raise http2.BrokenError(self.stream.broken or "the client is gone")
+        await self.stream.send_block(headers, end=end)
         self._has_begun = True
-        await self.stream.send_headers(headers, end_stream=end)
 
 
 def _decoded(raw: bytes, request_type: type[stubs.Message]) -> stubs.Message:

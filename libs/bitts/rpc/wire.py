@@ -3,6 +3,8 @@
 import urllib.parse
 from collections.abc import Mapping
 
+import hpack
+
 from bitts.rpc import codes
 
 CONTENT_TYPE = "application/grpc"
@@ -22,8 +24,11 @@ _FROM_HTTP = {
 
 
 def encode_timeout(seconds: float) -> str:
-    """Write a deadline as finely as eight digits allow, so that the peer gets all of it."""
-    for unit in ("u", "m", "S", "M"):
+    """Write a deadline as finely as eight digits allow, so that the peer gets all of it.
+
+    From a second on, milliseconds are fine enough, and let the headers of most calls be equal.
+    """
+    for unit in ("u", "m", "S", "M") if seconds < 1 else ("m", "S", "M"):
         count = max(int(seconds / _UNITS[unit]), 1)
         if len(str(count)) <= _MAXIMUM_DIGITS:
             return f"{count}{unit}"
@@ -52,17 +57,18 @@ def decode_message(text: str) -> str:
 
 def request_headers(method: str, timeout: float | None, user_agent: str) -> list[tuple[str, str]]:
     """Return the headers that open a call. The authority is what gRPC uses for unix sockets."""
-    deadline = [] if timeout is None else [("grpc-timeout", encode_timeout(timeout))]
-    return [
+    opening: list[tuple[str, str]] = [
         (":method", "POST"),
         (":scheme", "http"),
         (":path", method),
         (":authority", "localhost"),
-        *deadline,
         ("te", "trailers"),
         ("content-type", CONTENT_TYPE),
         ("user-agent", user_agent),
     ]
+    if timeout is not None:  # kept out of the peer's table, where it would displace what recurs
+        opening.append(hpack.NeverIndexedHeaderTuple("grpc-timeout", encode_timeout(timeout)))
+    return opening
 
 
 def check_response(headers: Mapping[str, str]) -> None:
