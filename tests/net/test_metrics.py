@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+import socket
 import urllib.error
 import urllib.request
 
@@ -80,17 +81,12 @@ def test_nothing_is_served_over_http_by_default(daemon: cnidaemon.Daemon) -> Non
 
 
 def test_a_taken_port_ends_the_daemon_and_is_named(
-    namespaces: netns.Namespaces, spawner: processes.Processes, daemon: cnidaemon.Daemon
+    spawner: processes.Processes, daemon: cnidaemon.Daemon
 ) -> None:
     daemon.stop()
     netns.run(daemon.host, "ip", "link", "set", "lo", "up")
-    daemon.start(f"--http-endpoint=127.0.0.1:{PORT}")
-    command = ["/usr/bin/nsenter", f"--net={daemon.host}", "--", processes.script("cni-daemon")]
-    second = spawner.spawn(
-        [*command, f"--socket={daemon.folder}/2.sock", f"--state-dir={daemon.folder}/2",
-         f"--introspection-socket={daemon.folder}/2-i.sock", f"--http-endpoint=127.0.0.1:{PORT}"],
-        name="second",
-    )  # fmt: skip
-    waiting.until_blocking(lambda: not second.alive, "end of the second daemon")
+    with netns.inside(daemon.host, lambda: socket.create_server(("127.0.0.1", PORT))):
+        second = daemon.spawn(f"--http-endpoint=127.0.0.1:{PORT}")
+        waiting.until_blocking(lambda: not second.alive, "end of the second daemon")
     assert second.exit_code == 1
     assert "--http-endpoint" in second.output()

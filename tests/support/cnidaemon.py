@@ -134,15 +134,19 @@ class Daemon:
         """What the shim left for later."""
         return sorted((self.state / names.INTENTS).iterdir())
 
-    def start(self, *flags: str) -> processes.Process:
-        """Start, and wait until it serves."""
-        self.socket.unlink(missing_ok=True)
+    def spawn(self, *flags: str) -> processes.Process:
+        """Start one that may well refuse."""
         command = ["/usr/bin/nsenter", f"--net={self.host}", "--", processes.script("cni-daemon")]
-        self.process = self._spawner.spawn(
+        return self._spawner.spawn(
             [*command, f"--socket={self.socket}", f"--state-dir={self.state}", "--v=2",
              *self._flags, *flags],
             name="cni-daemon",
         )  # fmt: skip
+
+    def start(self, *flags: str) -> processes.Process:
+        """Start, and wait until it serves."""
+        self.socket.unlink(missing_ok=True)
+        self.process = self.spawn(*flags)
         self.process.wait_ready_blocking(lambda: '"Serving"' in self.log(), "serving")
         return self.process
 

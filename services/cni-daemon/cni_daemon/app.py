@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from bitts.core import exclusive, ledger, logs, process
 
 from cni_daemon import faces, names, requests
+from cni_daemon.alone import alone
 from cni_daemon.answering import Answerer
 from cni_daemon.attaching import Attacher
 from cni_daemon.dhcp.keeping import Keeping
@@ -92,7 +93,8 @@ class Parts:
 
 async def _main(running: process.Process, options: Options) -> None:
     async with contextlib.AsyncExitStack() as stack:
-        await stack.enter_async_context(exclusive.holding(options.state, "cni-daemon"))
+        await stack.enter_async_context(exclusive.holding(options.state, names.PROGRAM))
+        await stack.enter_async_context(alone())
         parts = await _parts(running, stack, options)
         repairs = Repairs(
             parts.engine, parts.record, parts.tally, options.upkeep_interval, options.abandon_after
