@@ -30,8 +30,8 @@ async def client(harness: Harness) -> AsyncIterator[Client]:
         yield opened
 
 
-async def made(client: Client, harness: Harness, backend: str) -> Use:
-    request = create_request("v", parameters={"backend": backend})
+async def made(client: Client, harness: Harness, backend: str, name: str = "v") -> Use:
+    request = create_request(name, parameters={"backend": backend})
     use = Use(client, harness.home, await client.create(request), capability())
     use.staging.rmdir()
     return use
@@ -128,10 +128,11 @@ def stranger(short_dir: pathlib.Path) -> Iterator[pathlib.Path]:
     subprocess.run(["umount", place], check=True)
 
 
+@pytest.mark.parametrize("backend", ["directory", "image"])
 async def test_what_others_have_mounted_stays_and_nothing_goes_upon_it(
-    client: Client, harness: Harness, stranger: pathlib.Path
+    client: Client, harness: Harness, stranger: pathlib.Path, backend: str
 ) -> None:
-    use = await made(client, harness, "image")
+    use = await made(client, harness, backend)
     good, use.staging = use.staging, stranger
     await refused(use.stage(), Code.FAILED_PRECONDITION, "staging_target_path", "tmpfs")
     await use.unstage()
@@ -142,3 +143,22 @@ async def test_what_others_have_mounted_stays_and_nothing_goes_upon_it(
     assert [line for line in leaks.mounts() if line.startswith(f"{stranger} ")]
     await use.unstage()
     await client.delete(use.volume_id)
+
+
+@pytest.mark.parametrize("backend", ["directory", "image"])
+async def test_a_volume_is_published_from_no_other_place_than_its_own(
+    client: Client, harness: Harness, stranger: pathlib.Path, backend: str
+) -> None:
+    """Neither from where nothing is, nor from another's mount, nor from another volume."""
+    use, other = [await made(client, harness, backend, name) for name in ("one", "other")]
+    await other.stage()
+    good = use.staging
+    for wrong in (good, stranger, other.staging):
+        use.staging = wrong
+        await refused(use.publish(), Code.FAILED_PRECONDITION, "staging_target_path", str(wrong))
+        assert not use.target.exists()
+        await use.unstage()
+    assert [line for line in leaks.mounts() if line.startswith(f"{other.staging} ")]
+    await other.unstage()
+    for one in (use, other):
+        await client.delete(one.volume_id)

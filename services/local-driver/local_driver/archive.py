@@ -90,7 +90,8 @@ class Archive:
         await asyncio.to_thread(self._remove_content, group.members)
 
     def _keep(self, pairs: Sequence[Pair], *, loose: bool) -> list[Snapshot]:
-        written = [volume for _, volume in pairs if self._is_written(volume)]
+        several = pairs if len(pairs) > 1 else []  # one alone shares its instant with nobody
+        written = [volume for _, volume in several if self._is_written(volume)]
         with_others = len(written) > 1
         for volume in written if with_others else []:
             if not self._backends[volume.backend].stops_writers:

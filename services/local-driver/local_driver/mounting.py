@@ -2,6 +2,8 @@
 
 Nothing is remembered: where a volume is staged or published is asked of the kernel each time,
 so a call after a crash or a restart finds what the earlier one left and goes on from there.
+The whole list of mounts is read where something is in the way, or nothing less tells; on a node
+with many pods that costs more than the mount itself.
 """
 
 import os
@@ -15,7 +17,7 @@ from bitts.rpc.codes import Code, RpcError
 
 from local_driver import iolimits, mountflags, mounts, ownership, publishing, steps
 from local_driver.backends.backend import Backend
-from local_driver.volumes import AccessType, Capability, Volume
+from local_driver.volumes import AccessMode, AccessType, Capability, Volume
 
 _BIND_ONLY = mountflags.MountFlags()
 
@@ -49,16 +51,24 @@ def stage(use: Use, path: pathlib.Path, reached: steps.Reached) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path = _canonical(path)
         _make_target(path, "staging_target_path", is_file=False)  # mount(2) would follow a link
-        table = mounts.table()
-        own = use.backend.sightings(use.volume.volume_id, table)
-        top = table.at(path)
-        if not publishing.is_staged(path, top, own, read_only=flags.is_read_only):
+        if not _is_staged(use, path, flags):
             use.backend.show(use.volume, path, flags)
-        elif top is not None:
-            publishing.require_options("staging_target_path", top, flags)
         reached(steps.Step.MOUNTED)
         _give_to_group(use, path)
     reached(steps.Step.STAGED)
+
+
+def _is_staged(use: Use, path: pathlib.Path, flags: mountflags.MountFlags) -> bool:
+    if not mounts.is_root(path):
+        return False
+    table = mounts.table()
+    own = use.backend.sightings(use.volume.volume_id, table)
+    top = table.at(path)
+    if not publishing.is_staged(path, top, own, read_only=flags.is_read_only):
+        return False
+    if top is not None:
+        publishing.require_options("staging_target_path", top, flags)
+    return True
 
 
 def unstage(
@@ -75,18 +85,11 @@ def publish(use: Use, staging: pathlib.Path, target: pathlib.Path, reached: step
     """Show a staged volume at its target. Doing it again is fine."""
     target, staging = _canonical(target), _canonical(staging)
     flags = use.flags
-    read_only = flags.is_read_only and not use.is_block
-    table = mounts.table()
-    own = use.backend.sightings(use.volume.volume_id, table)
-    top = table.at(target)
-    mode = use.capability.mode
-    if publishing.is_published(target, staging, top, own, mode, read_only=read_only):
-        if top is not None and not use.is_block:
-            publishing.require_options("target_path", top, flags)
+    if _is_published(use, staging, target, flags):
         _give_to_group(use, target)
         limit(use.backend, use.volume)
         return
-    source = _source(use, staging, own)
+    source = _source(use, staging)
     _give_to_group(use, source)
     _make_target(target, "target_path", is_file=use.is_block)
     reached(steps.Step.TARGET_MADE)
@@ -94,6 +97,23 @@ def publish(use: Use, staging: pathlib.Path, target: pathlib.Path, reached: step
     mounts.bind(source, target, _BIND_ONLY if use.is_block else flags)
     limit(use.backend, use.volume)
     reached(steps.Step.PUBLISHED)
+
+
+def _is_published(
+    use: Use, staging: pathlib.Path, target: pathlib.Path, flags: mountflags.MountFlags
+) -> bool:
+    mode = use.capability.mode
+    if mode is not AccessMode.SINGLE_NODE_SINGLE_WRITER and not mounts.is_root(target):
+        return False
+    table = mounts.table()
+    own = use.backend.sightings(use.volume.volume_id, table)
+    top = table.at(target)
+    read_only = flags.is_read_only and not use.is_block
+    if not publishing.is_published(target, staging, top, own, mode, read_only=read_only):
+        return False
+    if top is not None and not use.is_block:
+        publishing.require_options("target_path", top, flags)
+    return True
 
 
 def _give_to_group(use: Use, path: pathlib.Path) -> None:
@@ -137,13 +157,18 @@ def _tell_limits(volume: Volume, pods: int, groups: int) -> None:
     )
 
 
-def _source(use: Use, staging: pathlib.Path, own: list[mounts.Mount]) -> pathlib.Path:
+def _source(use: Use, staging: pathlib.Path) -> pathlib.Path:
     if use.is_block:
         return use.backend.device(use.volume, read_only=use.read_only)
-    if not any(mount.point == str(staging) for mount in own):
+    volume_id = use.volume.volume_id
+    is_staged = mounts.is_root(staging) and (
+        use.backend.is_at(volume_id, staging)
+        or any(mount.point == str(staging) for mount in use.backend.sightings(volume_id))
+    )
+    if not is_staged:
         raise RpcError(
             Code.FAILED_PRECONDITION,
-            f"staging_target_path: volume {use.volume.volume_id} is not staged at {staging}",
+            f"staging_target_path: volume {volume_id} is not staged at {staging}",
         )
     return staging
 
@@ -159,6 +184,10 @@ def unpublish(
 
 
 def _take_away(backends: Collection[Backend], volume_id: str, path: pathlib.Path) -> None:
+    while mounts.is_root(path) and any(one.is_at(volume_id, path) for one in backends):
+        mounts.unmount(path)
+    if not mounts.is_root(path):
+        return
     table = mounts.table()
     for backend in backends:
         for mount in backend.sightings(volume_id, table):

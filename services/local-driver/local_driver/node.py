@@ -26,7 +26,7 @@ from local_driver.mounting import Use
 from local_driver.operations import Operations
 from local_driver.options import Options
 from local_driver.storage import Storage
-from local_driver.volumes import AccessType, Volume
+from local_driver.volumes import AccessType, Content, Volume
 
 T = TypeVar("T")
 
@@ -60,9 +60,17 @@ class Node(v1.NodeBase):
 
     async def _stage(self, find: Callable[[], Use], path: pathlib.Path) -> None:
         use = find()
-        content = await asyncio.to_thread(use.backend.prepare, use.volume, use.capability)
-        await self._storage.record(use.volume, content)
-        await asyncio.to_thread(mounting.stage, use, path, self._reached)
+        content = await asyncio.to_thread(self._prepare_and_stage, use, path)
+        if content is not use.volume.content:
+            await self._storage.record(use.volume, content)
+            await asyncio.to_thread(mounting.stage, use, path, self._reached)
+
+    def _prepare_and_stage(self, use: Use, path: pathlib.Path) -> Content:
+        """Stage a volume unless something has to be recorded first; return its content."""
+        content = use.backend.prepare(use.volume, use.capability)
+        if content is use.volume.content:
+            mounting.stage(use, path, self._reached)
+        return content
 
     async def node_unstage_volume(
         self, request: v1.NodeUnstageVolumeRequest

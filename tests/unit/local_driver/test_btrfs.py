@@ -92,6 +92,9 @@ def test_where_a_volume_is_shown_is_found(backend: BtrfsBackend, tmp_path: pathl
     backend.show(volume(), place, mountflags.parse([]))
     assert [mount.point for mount in backend.sightings(ID)] == [str(place)]
     assert backend.is_written(ID)
+    assert backend.is_at(ID, place)
+    assert not backend.is_at(OTHER, place)
+    assert not backend.is_at(ID, place / "none")
     assert backend.sightings(OTHER) == []
     assert not pool.unmount(place / "none")
     mounts.unmount(place)

@@ -48,6 +48,16 @@ def test_the_mount_that_holds_a_path_is_the_nearest_above_it() -> None:
     assert mounts.containing(pathlib.Path("/")).point == "/"
 
 
+def test_a_path_is_the_root_of_a_mount_or_not(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "link").symlink_to("/proc")
+    (tmp_path / "file").touch()
+    assert mounts.is_root(pathlib.Path("/proc"))
+    for path in ("link", "file", "file/in", "nothing"):
+        assert not mounts.is_root(tmp_path / path)
+    with pytest.raises(OSError, match="look at"):
+        mounts.is_root(tmp_path / ("x" * 300))
+
+
 def test_what_is_mounted_at_a_path_is_found() -> None:
     found = mounts.table().at(pathlib.Path("/proc"))
     assert found is not None

@@ -129,6 +129,10 @@ class Backend(Protocol):
         """
         ...
 
+    def is_at(self, volume_id: str, path: pathlib.Path) -> bool:
+        """Whether one sees the volume at ``path``, where that can be told without sightings()."""
+        ...
+
     def in_use(self, volume_id: str) -> str:
         """Say what holds the volume; empty when nothing does."""
         ...

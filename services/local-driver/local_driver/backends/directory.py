@@ -145,6 +145,13 @@ class DirectoryBackend:
             )
         ]
 
+    def is_at(self, volume_id: str, path: pathlib.Path) -> bool:
+        """Whether ``path`` leads to the folder itself."""
+        try:
+            return os.path.samestat(path.lstat(), self._path(volume_id).lstat())
+        except OSError:
+            return False
+
     def in_use(self, volume_id: str) -> str:
         """Say where the folder is mounted."""
         found = self.sightings(volume_id)

@@ -162,6 +162,11 @@ class ImageBackend:
         """Return the mounts of the file system, and of the device nodes, that show the image."""
         return loopmounts.sightings(loops.find(self._path(volume_id)), table)
 
+    def is_at(self, volume_id: str, path: pathlib.Path) -> bool:
+        """Say no: what a device shows, only the list of mounts tells."""
+        del volume_id, path
+        return False
+
     def in_use(self, volume_id: str) -> str:
         """Say where the image is mounted or attached."""
         found = loops.find(self._path(volume_id))
