@@ -1,7 +1,8 @@
 """What local-driver's volumes cost: each call alone, and many at once, per sort of volume.
 
 With ``--peer PATH``, a binary of csi-driver-host-path, both drivers do the same in turns. It
-has folders and raw images, without any flushing to disk.
+has folders and raw images, without any flushing to disk. Beside sort ``btrfs`` stands its floor
+where root measures: the same system calls on the same disk, without a driver.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from bitts.rpc import channel
 from support import cluster, localdriver, processes
 from support.localdriver import MIB, Client, Harness
 
-from bench import measuring, volumelife
+from bench import measuring, volumefloor, volumelife
 from bench.volumelife import Figures, Life, Sort
 
 SORTS = (
@@ -34,8 +35,9 @@ PEER_SORTS = (
     Sort("peer", {}, localdriver.capability(), 8 * MIB),
     Sort("peer block", {}, localdriver.block_capability(), 8 * MIB),
 )
-RIVALS = {"directory": "peer", "btrfs": "peer", "block": "peer block"}
-"""Which sort of ours stands against which of the peer's."""
+FLOOR = "btrfs floor"
+RIVALS = (("directory", "peer"), ("btrfs", "peer"), ("block", "peer block"), ("btrfs", FLOOR))
+"""Which sort of ours stands against which of the peer's, or against the kernel alone."""
 
 RATES = ("creates/s", "deletes/s")
 
@@ -65,13 +67,13 @@ def medians(figures: Figures) -> dict[str, float]:
 
 
 def ratios(found: Mapping[str, Figures]) -> dict[str, dict[str, float]]:
-    """Return our medians divided by the peer's, by sort and figure."""
+    """Return our medians divided by the other's, by sort and figure."""
     every = {name: medians(figures) for name, figures in found.items()}
     return {
         f"{ours}/{peer}": {
-            name: round(value / every[peer][name], 3) for name, value in every[ours].items()
+            name: round(every[ours][name] / value, 3) for name, value in every[peer].items()
         }
-        for ours, peer in RIVALS.items()
+        for ours, peer in RIVALS
         if ours in every and peer in every
     }
 
@@ -93,16 +95,22 @@ async def peer_client(
         await opened.close()
 
 
-async def snapshot_of_much(client: Client, home: pathlib.Path, gib: int) -> str:
-    """Snapshots of a btrfs volume with ``gib`` GiB written."""
+async def snapshots_of_much(
+    client: Client, home: pathlib.Path, gib: int
+) -> dict[str, dict[str, float | str]]:
+    """Snapshots of a btrfs volume with ``gib`` GiB written: the driver's and, in turns, bare ones.
+
+    The first are those taken as soon as all is written and flushed.
+    """
     size = (gib + 1) << 30
     request = localdriver.create_request("much", size=size, parameters={"backend": "btrfs"})
     volume = await client.create(request)
-    file = home / "state" / "btrfs" / volume.volume_id / "data"
+    pool = home / "state" / "btrfs"
+    content = pool / volume.volume_id
     block = os.urandom(64 * MIB)
 
     def fill() -> None:
-        with file.open("wb") as opened:
+        with (content / "data").open("wb") as opened:
             for _ in range(gib * 16):
                 opened.write(block)
             opened.flush()
@@ -110,8 +118,18 @@ async def snapshot_of_much(client: Client, home: pathlib.Path, gib: int) -> str:
         os.sync()
 
     await asyncio.to_thread(fill)
-    calls = [functools.partial(client.snapshot, f"much-{n}", volume.volume_id) for n in range(20)]
-    return shown("snapshot", await volumelife.timed(calls))
+    floor = volumefloor.Floor(pool, home, size)
+    taken: Figures = {"ours": [], "floor": []}
+    for number in range(20):
+        call = functools.partial(client.snapshot, f"much-{number}", volume.volume_id)
+        taken["ours"] += await volumelife.timed([call])
+        if os.geteuid() == 0:
+            taken["floor"].append(await floor.snapshot(content, f"floor-{number}"))
+    return {
+        name: {"first": round(each[0], 2), "p50 / p99": shown("snapshot", each)}
+        for name, each in taken.items()
+        if each
+    }
 
 
 async def turns(
@@ -123,9 +141,16 @@ async def turns(
         for client, sort in pairs:
             prefix = f"{sort.name.replace(' ', '-')}-{number}"
             figures = await Life(client, home, sort, choice.volumes, prefix).measure()
-            for name, taken in figures.items():
-                found.setdefault(sort.name, {}).setdefault(name, []).extend(taken)
+            _note(found, sort.name, figures)
+            if sort.name == "btrfs" and os.geteuid() == 0:
+                floor = volumefloor.Floor(home / "state" / "btrfs", home, sort.size)
+                _note(found, FLOOR, await floor.measure(choice.volumes))
     return found
+
+
+def _note(found: dict[str, Figures], name: str, figures: Figures) -> None:
+    for figure, taken in figures.items():
+        found.setdefault(name, {}).setdefault(figure, []).extend(taken)
 
 
 async def run(choice: Choice) -> None:
@@ -149,19 +174,23 @@ async def run(choice: Choice) -> None:
                     pairs += [(other, sort) for sort in PEER_SORTS]
                 found = await turns(choice, home, pairs)
                 if choice.gib:
-                    told = await snapshot_of_much(client, home, choice.gib)
+                    told = await snapshots_of_much(client, home, choice.gib)
                     summary["snapshot_ms_of_gib"] = {str(choice.gib): told}
             summary["rss_after_mb"], _ = measuring.memory(process.pid)
         finally:
             spawner.close()
             harness.close()
+    names = list(dict.fromkeys(name for figures in found.values() for name in figures))
     rows = [
-        {"ms: p50 / p99": sort, **{name: shown(name, taken) for name, taken in figures.items()}}
+        {
+            "ms: p50 / p99": sort,
+            **{name: shown(name, figures[name]) if name in figures else "" for name in names},
+        }
         for sort, figures in found.items()
     ]
     measuring.print_result("local-driver, one call at a time", rows)
     summary |= {"p50": {sort: medians(figures) for sort, figures in found.items()}}
-    summary |= {"ratios": ratios(found)} if choice.peer else {}
+    summary |= {"ratios": ratios(found)}
     measuring.print_summary(summary)
 
 
