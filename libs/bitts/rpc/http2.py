@@ -63,10 +63,11 @@ class _Connection(grpclib.protocol.Connection):
             super().ack(stream_id, size)
 
 
-class _Buffer:
-    """What came on a stream and was not read yet. The peer may send more for what was read."""
+class _Buffer(grpclib.protocol.Buffer):
+    """What came on a stream and was not read yet. The peer may send more for what was read.
 
-    __slots__ = ("_acknowledge", "_data", "_is_over", "_reader", "_unacknowledged")
+    It stands in for grpclib's, whose queue of pieces costs more than the pieces.
+    """
 
     def __init__(self, acknowledge: Callable[[int], None]) -> None:
         self._acknowledge = acknowledge

@@ -2,6 +2,7 @@
 
 import urllib.parse
 from collections.abc import Mapping
+from typing import cast
 
 import hpack
 
@@ -67,7 +68,8 @@ def request_headers(method: str, timeout: float | None, user_agent: str) -> list
         ("user-agent", user_agent),
     ]
     if timeout is not None:  # kept out of the peer's table, where it would displace what recurs
-        opening.append(hpack.NeverIndexedHeaderTuple("grpc-timeout", encode_timeout(timeout)))
+        deadline = hpack.NeverIndexedHeaderTuple("grpc-timeout", encode_timeout(timeout))
+        opening.append(cast(tuple[str, str], deadline))
     return opening
 
 
