@@ -13,12 +13,12 @@ pytestmark = pytest.mark.root
 def mount(folder: pathlib.Path, options: str) -> None:
     folder.mkdir(exist_ok=True)
     command = ["mount", "-t", "tmpfs", "-o", options, "none", str(folder)]
-    subprocess.run(command, check=True, timeout=20)
+    subprocess.run(command, check=True, timeout=80)
 
 
 def remount(folder: pathlib.Path, options: str) -> None:
     command = ["mount", "-o", f"remount,{options}", str(folder)]
-    subprocess.run(command, check=True, timeout=20)
+    subprocess.run(command, check=True, timeout=80)
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def node(
     yield made
     spawner.close()
     for name in ("state", "ipam"):
-        subprocess.run(["umount", str(short_dir / "d" / name)], check=True, timeout=20)
+        subprocess.run(["umount", str(short_dir / "d" / name)], check=True, timeout=80)
 
 
 def config(daemon: cnidaemon.Daemon) -> dict[str, object]:

@@ -28,7 +28,7 @@ GROWTH = 12.0
 def ask(path: str, data: bytes) -> tuple[int, str]:
     """Send one request and return its answer."""
     with socket.socket(socket.AF_UNIX) as caller:
-        caller.settimeout(30)
+        caller.settimeout(120)
         caller.connect(path)
         caller.sendall(data)
         if not is_whole(data):  # it may announce more than it has; else: a caller who has gone

@@ -267,7 +267,7 @@ def test_links_depart_together_whoever_of_them_is_not_there(
     assert [(each, error.is_missing) for each, error in failed.items()] == [(70009, True)]
     assert {"vh0", "b0"}.isdisjoint(netns.links(host))
     assert "b1" in netns.links(host)
-    asking.join(30)
+    asking.join(120)
     missing.ask()
     assert [error.is_missing for error in missing.wait().values()] == [True, True]
 
@@ -284,5 +284,5 @@ def test_one_link_s_departure_is_not_taken_for_another_s(namespaces: netns.Names
     asking = threading.Thread(target=other.ask)
     asking.start()
     other.wait()
-    asking.join(30)
+    asking.join(120)
     assert "b0" not in netns.links(host)

@@ -19,7 +19,7 @@ def fetch(host: str, path: str) -> str:
 
     def ask() -> str:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{PORT}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{PORT}{path}", timeout=60) as answer:
                 return str(answer.read().decode())
         except urllib.error.HTTPError as error:
             return str(error.code)

@@ -120,7 +120,7 @@ def test_flows_of_datagrams_follow_the_rules_of_today(
     def client() -> socket.socket:
         made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         made.bind(("192.0.2.1", 0))
-        made.settimeout(1)
+        made.settimeout(20)
         return made
 
     asking = netns.inside(daemon.host, client)

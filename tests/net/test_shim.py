@@ -25,7 +25,7 @@ def answer(
 ) -> tuple[int, dict[str, object]]:
     """Send bytes to the daemon and return status and document of its answer."""
     with socket.socket(socket.AF_UNIX) as caller:
-        caller.settimeout(20)
+        caller.settimeout(80)
         caller.connect(str(daemon.socket))
         caller.sendall(data)
         if ends:
@@ -53,10 +53,10 @@ def test_the_socket_is_root_s_alone(daemon: cnidaemon.Daemon) -> None:
         [
             "setpriv", "--reuid=65534", "--clear-groups", "python3", "-c",
             "import socket,sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); "
-            "s.settimeout(10); print(s.recv(4096)[5:].decode())",
+            "s.settimeout(60); print(s.recv(4096)[5:].decode())",
             str(daemon.socket),
         ],
-        capture_output=True, text=True, timeout=30, check=False,
+        capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert "only root may ask" in reply.stdout or "Permission denied" in reply.stderr
 
@@ -164,7 +164,7 @@ def test_a_broken_connection_is_tried_again_under_the_same_name(
         thread = threading.Thread(target=serve, args=(listener,))
         thread.start()
         outcome = cnidaemon.execute(shim, "ADD", CONFIG, pod="/x")
-        thread.join(20)
+        thread.join(80)
     assert (outcome.status, outcome.stdout) == (0, "{}")
     assert len(set(names)) == 1
     assert len(names) == 3
@@ -192,7 +192,7 @@ def test_all_that_a_plugin_may_need_reaches_the_daemon(
         outcome = cnidaemon.execute(
             shim, "ADD", json.dumps({"pad": "y" * 300_000}), pod="/x", environ=environ
         )
-        thread.join(20)
+        thread.join(80)
     assert (outcome.status, len(outcome.stdout)) == (7, 300_000)
     assert seen[0].plugin == "bridge"
     assert seen[0].environment["TRACEPARENT"] == "00-1-2-01"

@@ -61,7 +61,7 @@ async def test_without_the_token_nothing_is_answered(
 async def test_a_token_of_any_bytes_is_just_a_wrong_one(cluster: clusters.Cluster) -> None:
     access = cluster.server.access
     context = ssl.create_default_context(cafile=access.ca)
-    async with asyncio.timeout(10.0):
+    async with asyncio.timeout(60.0):
         reader, writer = await asyncio.open_connection("127.0.0.1", access.port, ssl=context)
         writer.write(b"GET /version HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer \xff\r\n\r\n")
         assert (await reader.readline()).split()[1] == b"401"

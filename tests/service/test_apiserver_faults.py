@@ -50,7 +50,7 @@ async def test_a_delay_holds_back_the_requests_that_it_matches(
     match = {"verb": "create", "resource": "configmaps"}
     await cluster.faults(match=match, action="delay", delay=60, times=1)
     both = [asyncio.create_task(create(cluster, maps, name)) for name in "ab"]
-    done, held = await asyncio.wait(both, timeout=15, return_when=asyncio.FIRST_COMPLETED)
+    done, held = await asyncio.wait(both, timeout=60, return_when=asyncio.FIRST_COMPLETED)
     (made,), (waits,) = done, held
     found = await cluster.request("GET", f"{maps}?fieldSelector={clusters.OWN_MAPS}")
     assert [one["metadata"]["name"] for one in found["items"]] == [

@@ -13,7 +13,7 @@ from support import building, peers, processes, rootfs, servers, serviceimages, 
 pytestmark = [
     pytest.mark.root,
     pytest.mark.slow,
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(480),
     pytest.mark.builds(building.KUBERNETES),
 ]
 MANIFEST = str(rootfs.ROOT / "services/cni-daemon/deploy/daemonset.yaml")
@@ -51,7 +51,7 @@ class Stand:
             async with self.server.session() as session:
                 await servers.call(session, "POST", "/api/v1/namespaces/default/pods", body)
         every = [f"pod/{name}" for name in names]
-        await self.kubectl("wait", "--for=condition=Ready", *every, "--timeout=40s")
+        await self.kubectl("wait", "--for=condition=Ready", *every, "--timeout=150s")
         return {name: await self.address(name) for name in names}
 
     async def address(self, name: str) -> str:
@@ -163,8 +163,8 @@ def listed() -> list[str]:
 
 async def rolled_out(stand: Stand) -> None:
     try:
-        words = ("rollout", "status", SYSTEM, "daemonset/cni-daemon", "--timeout=60s")
-        await stand.kubectl(*words, timeout=70)
+        words = ("rollout", "status", SYSTEM, "daemonset/cni-daemon", "--timeout=240s")
+        await stand.kubectl(*words, timeout=100)
     except processes.ProcessError as error:
         events = await stand.kubectl("get", SYSTEM, "pods,events")
         logs = await stand.kubectl("logs", SYSTEM, "ds/cni-daemon", "--all-containers")
@@ -178,4 +178,4 @@ async def until_given(stand: Stand, count: int) -> None:
         found = await asyncio.to_thread(stand.addresses)
         return set(found) == {count}
 
-    await waiting.until(given, f"{count} addresses in use on each node", 40, interval=0.1)
+    await waiting.until(given, f"{count} addresses in use on each node", 40)

@@ -38,7 +38,7 @@ def no_leaks(no_leaks: None) -> Iterator[None]:
 
 
 def demo(
-    *prefix: str, words: tuple[str, ...] = (), timeout: float = 90
+    *prefix: str, words: tuple[str, ...] = (), timeout: float = 240
 ) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [*prefix, processes.script("bitts"), "demo", *words],
@@ -74,10 +74,10 @@ def test_everything_is_bound_verified_and_gone(no_leaks: None) -> None:
 
 @pytest.mark.root
 @pytest.mark.slow
-@pytest.mark.timeout(300)  # three stacks, one after the other
+@pytest.mark.timeout(600)  # three stacks, one after the other
 def test_it_runs_on_each_backend_and_says_what_each_cannot_keep(no_leaks: None) -> None:
     before = demo_folders()
-    answer = demo(words=("--backend=all",), timeout=240)
+    answer = demo(words=("--backend=all",), timeout=480)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     lines = answer.stdout.splitlines()
     assert lines[-1] == "OK on every backend that works here: directory, image, btrfs."

@@ -30,7 +30,7 @@ async def health(folder: pathlib.Path) -> Status:
     try:
         await opened.connect(5.0)
         stub = wire.HealthStub(opened)
-        return (await stub.check(wire.HealthCheckRequest(), timeout=5.0)).status
+        return (await stub.check(wire.HealthCheckRequest(), timeout=60.0)).status
     finally:
         await opened.close()
 
@@ -39,7 +39,7 @@ async def health(folder: pathlib.Path) -> Status:
 async def test_decisions_and_figures_are_told_on_a_socket(cluster: clusters.Cluster) -> None:
     path = str(cluster.kubeconfig.parent / SOCKET)
     key = f"{cluster.namespace}/data"
-    async with asyncio.timeout(20.0), introspection.connect(path) as client:
+    async with asyncio.timeout(60.0), introspection.connect(path) as client:
         decisions = client.decisions(loop="binder", key=key)
         first = asyncio.ensure_future(anext(decisions))
         await client.process()  # answered after the stream above began

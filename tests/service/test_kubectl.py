@@ -211,14 +211,14 @@ async def test_wait_and_delete_follow_the_object(kubectl: Kubectl) -> None:
         "wait",
         "--for=jsonpath={.data.color}=green",
         "configmap/settings",
-        "--timeout=20s",
+        "--timeout=80s",
     )
     async with asyncio.TaskGroup() as tasks:
         waiter = tasks.create_task(kubectl(*waiting_for))
         await kubectl("patch", "configmap", "settings", "-p", '{"data":{"color":"green"}}')
     assert "condition met" in waiter.result()
     async with asyncio.TaskGroup() as tasks:
-        deleter = tasks.create_task(kubectl("delete", "configmap", "settings", "--timeout=20s"))
+        deleter = tasks.create_task(kubectl("delete", "configmap", "settings", "--timeout=80s"))
         path = f"/api/v1/namespaces/{kubectl.cluster.namespace}/configmaps/settings"
         await kubectl.cluster.wait_for(
             path, lambda found: "deletionTimestamp" in found["metadata"], "the deletion mark"
@@ -233,7 +233,7 @@ async def test_a_namespace_ends_with_all_that_is_in_it(kubectl: Kubectl) -> None
     name = f"{kubectl.cluster.namespace}-b"
     await kubectl("create", "namespace", name)
     await kubectl("create", "configmap", "m", "-n", name)
-    await kubectl("delete", "namespace", name, "--timeout=20s")
+    await kubectl("delete", "namespace", name, "--timeout=80s")
     assert "NotFound" in await kubectl("get", "namespace", name, fails=True)
 
 
@@ -269,7 +269,7 @@ async def test_custom_resources_are_served_at_once(kubectl: Kubectl) -> None:
     )
     shown = json.loads(await kubectl("get", f"boats.{name}.example.com/anna", "-o", "json"))
     assert (shown["spec"], shown["status"]) == ({"sails": 4}, {"afloat": True})
-    await kubectl("delete", crd, "--timeout=20s")
+    await kubectl("delete", crd, "--timeout=80s")
 
 
 async def test_long_lists_come_in_pages(kubectl: Kubectl) -> None:

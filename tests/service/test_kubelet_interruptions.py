@@ -7,7 +7,7 @@ from support import waiting
 from support.kubeletside import DRIVER
 from support.workloads import FOLDER, LATE, SAY, STAY, Work
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(480)]
 
 
 async def busy(work: Work, *names: str) -> None:
@@ -91,7 +91,7 @@ async def test_a_node_that_lost_power_brings_its_pods_back_with_their_data(work:
         found = (await work.read("db-0"))["status"]["containerStatuses"][0]
         return bool(found["restartCount"] == 1 and found["ready"])
 
-    await waiting.until(started_twice, "the set's pod after the reboot", 40.0, interval=0.1)
+    await waiting.until(started_twice, "the set's pod after the reboot", 40.0)
     assert await work.exec("db-0", "cat", "/data/starts") == "db-0\ndb-0\n"
     await work.until("one", has_ended, "has ended, not to be restarted")
     await work.delete("one")

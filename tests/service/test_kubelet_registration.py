@@ -7,7 +7,7 @@ from support import processes, workloads
 from support.kubeletside import DRIVER, PROBE, REGISTRAR
 from support.workloads import STAY, Work
 
-pytestmark = [pytest.mark.root, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.root, pytest.mark.timeout(480)]
 
 
 async def test_a_registered_driver_is_on_the_node_s_objects(work: Work) -> None:

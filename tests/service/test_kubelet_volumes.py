@@ -4,7 +4,7 @@ import pytest
 from support import workloads
 from support.workloads import FOLDER, LATE, NOW, SAY, STAY, Work
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(480)]
 
 WRITE = f"""
 head -c 1048576 /dev/urandom > /files/payload

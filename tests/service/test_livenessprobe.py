@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from support import localdriver, nodeside, processes, waiting
+from support import localdriver, ports, processes, waiting
 from support.nodeside import Helper, ask, until_status
 
 
@@ -21,7 +21,7 @@ def driver(
 
 
 def start(driver: localdriver.Harness, spawner: processes.Processes, *words: str) -> Helper:
-    port = nodeside.free_port()
+    port = ports.free()
     command = [
         "livenessprobe",
         f"--csi-address={driver.socket}",

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from support import cluster as clusters
-from support import fleet, nodeside, pki, twonodes
+from support import fleet, pki, ports, twonodes
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
@@ -24,7 +24,7 @@ class Site(twonodes.TwoNodes):
             self.nodes.append(node)
             files = await asyncio.to_thread(authority.issue, f"{node.name}.nodes.{name}")
             host = await self._address(node)
-            address = f"{host}:{nodeside.free_port()}"
+            address = f"{host}:{ports.free()}"
             addresses.append(f"{node.name}={address}")
             words = ["--role=node", f"--listen={address}", *fleet.tls_flags(files)]
             self.drivers[node.name] = await self.cluster.start_driver(

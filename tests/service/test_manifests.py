@@ -14,7 +14,7 @@ from support.installed import Pods, Site
 pytestmark = [
     pytest.mark.root,
     pytest.mark.slow,
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(480),
     pytest.mark.kubernetes(reason="the embedded cluster runs no containers"),
     pytest.mark.builds("csi-provisioner"),
 ]
@@ -86,7 +86,7 @@ async def test_a_driver_that_hangs_is_started_again_and_its_volumes_stay(pods: P
         one = installed.status(found, "local-driver")
         return bool(one["restartCount"] > restarts and one["ready"])
 
-    await waiting.until(restarted, "another driver", 40.0, interval=0.2)
+    await waiting.until(restarted, "another driver", 40.0)
     await pods.site.rolled_out()
     await pods.cluster.request("DELETE", f"{pods.pods}/steady")
     await pods.run("after", "data", "cat /data/f > /dev/termination-log")

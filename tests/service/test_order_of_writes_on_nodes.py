@@ -13,7 +13,7 @@ from support import manifests, provisioning, traces, waiting
 from support import tracefragments as fragments
 from support.cluster import Cluster
 
-pytestmark = [pytest.mark.root, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.root
 ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
 DRIVERS = "/apis/storage.k8s.io/v1/csidrivers"
 MERGE = "application/merge-patch+json"
@@ -106,7 +106,7 @@ class Stand:
             mine = (one for one in items if one["spec"]["attacher"] == self.cluster.driver_name)
             return next((one for one in mine if check(one)), None)
 
-        one = await waiting.until(found, what, 40.0, interval=0.05)
+        one = await waiting.until(found, what, 40.0)
         return f"{ATTACHMENTS}/{one['metadata']['name']}"
 
     async def clean(self) -> None:

@@ -12,7 +12,7 @@ from support import podnetwork, servers, waiting
 pytestmark = [
     pytest.mark.root,
     pytest.mark.slow,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(480),
     pytest.mark.kubernetes(reason="its containerd calls the daemon"),
 ]
 AT_ONCE = 100
@@ -39,7 +39,7 @@ async def pods(
             return await podnetwork.leftovers(machine) == []
 
         try:
-            await waiting.until(clean, f"a clean {machine.name}", 30, interval=0.3)
+            await waiting.until(clean, f"a clean {machine.name}", 30)
         except waiting.DeadlineError:
             assert await podnetwork.leftovers(machine) == []
 
@@ -65,7 +65,7 @@ async def test_pods_talk_publish_ports_and_are_limited(
             said = await podnetwork.inside(far, "busybox", "wget", "-qO-", url, check=False)
             return said == "hello\n"
 
-        await waiting.until(fetched, f"{url} from the other node", interval=0.2)
+        await waiting.until(fetched, f"{url} from the other node")
 
 
 async def test_a_hundred_pods_come_and_go_at_once(

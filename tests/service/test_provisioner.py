@@ -4,7 +4,7 @@ from typing import Any
 
 from bitts.rpc import introspection
 from support import cluster as clusters
-from support import provisioning, waiting
+from support import ports, provisioning, waiting
 from support.smalldriver import Capability, SmallDriver
 
 ANY_NODE = {"multi_node_access": True}
@@ -160,7 +160,7 @@ async def test_late_binding_follows_the_selected_node(cluster: clusters.Cluster)
 
 async def test_events_and_metrics_have_upstream_s_names(cluster: clusters.Cluster) -> None:
     async with provisioning.stand(cluster) as stand:
-        address = f"127.0.0.1:{provisioning.free_port()}"
+        address = f"127.0.0.1:{ports.free()}"
         await stand.provisioner(f"--http-endpoint={address}")
         name = await stand.make_class()
         uid = await stand.claim("data", name)

@@ -30,7 +30,7 @@ class Figures:
             items = await self.read()
             return [items] if check(items) else []
 
-        return (await waiting.until(found, what, interval=0.05))[0]
+        return (await waiting.until(found, what))[0]
 
 
 async def add_node(cluster: clusters.Cluster, driver: str, name: str, zone: str) -> None:

@@ -15,7 +15,7 @@ from support import building, kernelstate, leaks, processes, servers, waiting
 pytestmark = [
     pytest.mark.root,
     pytest.mark.slow,
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(480),
     pytest.mark.builds(building.KUBERNETES),
 ]
 PODS = "/api/v1/namespaces/default/pods"
@@ -55,7 +55,7 @@ class Real:
         }
         async with self.server.session() as session:
             await servers.call(session, "POST", PODS, body)
-        await self.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=30s")
+        await self.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=120s")
 
     async def pod(self, name: str) -> dict[str, Any]:
         """Return a pod."""
@@ -89,7 +89,7 @@ async def test_pods_run_on_every_node_and_reach_each_other(real: Real) -> None:
             answer = await real.kubectl("exec", client, "--", *command, check=False)
             return answer == "hello\n"
 
-        await waiting.until(fetch, f"the Service as seen from {client}", 40, interval=0.2)
+        await waiting.until(fetch, f"the Service as seen from {client}", 40)
     assert await real.kubectl("logs", "web") == "started\n"
 
 
@@ -144,7 +144,7 @@ async def test_a_node_that_loses_power_boots_again(real: Real) -> None:
         status = (await real.pod("steady"))["status"]["containerStatuses"][0]
         return bool(status["restartCount"] == 1 and status["ready"])
 
-    await waiting.until(runs_again, "the pod after the reboot", timeout=40, interval=0.2)
+    await waiting.until(runs_again, "the pod after the reboot", timeout=40)
 
 
 @pytest.mark.parametrize("how", ["asked to", "killed"])
@@ -180,7 +180,7 @@ async def test_nothing_is_left(
     async def gone() -> bool:
         return not ours & await asyncio.to_thread(kernelstate.namespaces)
 
-    await waiting.until(gone, "end of the namespaces", interval=0.2)
+    await waiting.until(gone, "end of the namespaces")
     await kernelstate.until_as(before)
     left = {path.name for path in directory.iterdir()}
     assert left <= {"ca.crt", "token", "kubeconfig", "lock", "pki", "logs", "images", "n"}

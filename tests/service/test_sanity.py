@@ -92,7 +92,7 @@ def words(folder: pathlib.Path, kind: str) -> list[str]:
 
 async def verdict(judge: processes.Process, generation: str) -> None:
     """Wait for the judge's verdict: nothing failed, and nothing was skipped that is served."""
-    code = await judge.wait(timeout=100)
+    code = await judge.wait(timeout=150)
     assert code == 0, judge.failure(f"ended with {code}")
     found = SUMMARY.search(judge.output())
     assert found is not None, judge.output()

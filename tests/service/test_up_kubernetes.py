@@ -13,7 +13,7 @@ from support import building, kernelstate, leaks, processes, waiting
 pytestmark = [
     pytest.mark.root,
     pytest.mark.slow,
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(480),
     pytest.mark.builds(building.KUBERNETES),
 ]
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
@@ -71,11 +71,11 @@ async def test_the_examples_run_and_nothing_is_left(
         assert "Failed" not in phases.values(), phases
         return len(phases) == 9 and set(phases.values()) == {"Succeeded"}
 
-    await waiting.until(pods_ended, "all pods of the examples", timeout=90, interval=0.5)
+    await waiting.until(pods_ended, "all pods of the examples", timeout=90)
     keeper = short_dir / "keeper.json"
     await asyncio.to_thread(keeper.write_text, json.dumps(KEEPER))
     await processes.run([str(kubectl), config, "create", "-f", str(keeper)])
-    ready = ["wait", "--for=condition=Ready", "pod/keeper", "--timeout=60s"]
+    ready = ["wait", "--for=condition=Ready", "pod/keeper", "--timeout=240s"]
     await processes.run([str(kubectl), config, NAMESPACE, *ready], timeout=80)
     claim = ["get", "pvc", "raw", "-o", "jsonpath={.spec.volumeName}"]
     volume = await processes.run([str(kubectl), config, NAMESPACE, *claim])
@@ -91,7 +91,7 @@ async def test_the_examples_run_and_nothing_is_left(
     async def gone() -> bool:
         return not ours & await asyncio.to_thread(kernelstate.namespaces)
 
-    await waiting.until(gone, "end of the namespaces", interval=0.2)
+    await waiting.until(gone, "end of the namespaces")
     await kernelstate.until_as(before)
     assert not locks & {key(one) for one in await asyncio.to_thread(bound)}
 

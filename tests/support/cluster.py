@@ -159,7 +159,7 @@ class Cluster:
                 found = None
             return (found,) if check(found) else None
 
-        return (await waiting.until(seen, what, timeout, interval=0.02))[0]
+        return (await waiting.until(seen, what, timeout))[0]
 
     async def faults(self, *, match: Mapping[str, str], action: str, **more: object) -> None:
         """Make matching requests fail from now on (``action``: status, delay, drop, drop_after).
@@ -204,7 +204,7 @@ class Cluster:
         async def logged() -> bool:
             return await asyncio.to_thread(log.has, name)
 
-        await waiting.until(logged, "the audit log", interval=0.02)
+        await waiting.until(logged, "the audit log")
 
     def _requests(self, rows: list[dict[str, Any]], user_agent: str) -> list[Requests]:
         return [
@@ -317,4 +317,4 @@ def remove_tree(folder: pathlib.Path) -> None:
 
 
 def _quietly(command: Sequence[str]) -> None:
-    subprocess.run(command, check=False, capture_output=True, timeout=20)
+    subprocess.run(command, check=False, capture_output=True, timeout=waiting.patient(20))

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from support import cnidaemon
+from support import cnidaemon, waiting
 
-TIMEOUT = 1.0
+TIMEOUT = waiting.patient(1.0)
 """Seconds after which nobody is taken to answer: everything is on this machine."""
 
 

@@ -52,7 +52,7 @@ class Running:
 
     def __call__(self) -> Outcome:
         """Wait for the end."""
-        stdout, stderr = self._popen.communicate(timeout=90)
+        stdout, stderr = self._popen.communicate(timeout=waiting.patient(90))
         return Outcome(self._popen.returncode, stdout, stderr)
 
     def kill(self) -> None:

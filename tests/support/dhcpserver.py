@@ -79,7 +79,7 @@ class Scripted:
     def close(self) -> None:
         """End it."""
         self._ends.set()
-        self._thread.join(10)
+        self._thread.join(waiting.patient(10))
         self._socket.close()
 
     def _serve(self) -> None:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from bitts.csi import v1
 from bitts.rpc import channel, tls
 
-from support import cluster, localdriver, nodeside, pki, processes
+from support import cluster, localdriver, pki, ports, processes
 
 DRIVER = "local.csi.bitts.dev"
 NODES = ("node-1", "node-2", "node-3")
@@ -67,7 +67,7 @@ class Fleet:
         self.home = home
         self.kit = kit
         self.nodes = list(nodes)
-        self.ports = {node: nodeside.free_port() for node in nodes}
+        self.ports = {node: ports.free() for node in nodes}
         self.list = home / "nodes"
         self.processes: dict[str, processes.Process] = {}
         self._spawner = spawner

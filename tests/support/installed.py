@@ -31,7 +31,7 @@ QUICK = {
     "terminationGracePeriodSeconds: 5": "terminationGracePeriodSeconds: 1",
 }
 """What manifests say → what tests have the patience for."""
-ROLLOUT = 60.0
+ROLLOUT = waiting.patient(60.0)
 MEMBER = "/var/lib/bitts/local-driver"
 
 
@@ -135,7 +135,7 @@ class Site:
                 found[one.name] = DRIVER in {entry["name"] for entry in entries}
             return check(found)
 
-        await waiting.until(seen, what, 30.0, interval=0.1)
+        await waiting.until(seen, what, 30.0)
 
     async def get(self, path: str) -> Obj:
         """Return an object, or a list of them."""
@@ -300,7 +300,7 @@ class Pods:
             return not await left()
 
         try:
-            await waiting.until(is_clear, "no volume", 40.0, interval=0.1)
+            await waiting.until(is_clear, "no volume", 40.0)
         except waiting.DeadlineError as error:
             raise AssertionError(f"left: {await left()}") from error
         for binding in ("Immediate", "WaitForFirstConsumer"):

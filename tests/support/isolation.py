@@ -18,6 +18,8 @@ RECURSIVE, PRIVATE = 0x4000, 0x40000
 """Constants of unshare(2) and mount(2)."""
 NETWORK_NAMES = pathlib.Path("/run/netns")
 """Where ip(8) pins the network namespaces it makes."""
+NETWORK_STATE = pathlib.Path("/var/lib/cni")
+"""Where CNI's library and the reference plugins keep what they were told."""
 SHORT_NAME = re.compile(r"b-([0-9a-f]+)-")
 
 
@@ -28,8 +30,9 @@ def own_mounts() -> None:
     """
     _checked(ctypes.CDLL(None, use_errno=True).unshare(NEW_NAMESPACE), "unshare")
     _mount("none", "/", None, RECURSIVE | PRIVATE)
-    NETWORK_NAMES.mkdir(parents=True, exist_ok=True)
-    _mount("tmpfs", str(NETWORK_NAMES), "tmpfs", 0)
+    for folder in (NETWORK_NAMES, NETWORK_STATE):
+        folder.mkdir(parents=True, exist_ok=True)
+        _mount("tmpfs", str(folder), "tmpfs", 0)
 
 
 def _mount(source: str, target: str, kind: str | None, flags: int) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from support import cluster as clusters
-from support import kubelets, leaks, netns, nodeside, processes, servers, waiting
+from support import kubelets, leaks, netns, ports, processes, servers, waiting
 
 BACKENDS = "directory,image"
 INSIDE = "/var/lib/kubelet"
@@ -163,7 +163,7 @@ class Plugin:
         def rebooted() -> bool:
             return bool(self.server.read_ready()["nodes"][self.node]["pid"] != before)
 
-        await waiting.until(rebooted, f"another {self.node}", timeout=60.0, interval=0.05)
+        await waiting.until(rebooted, f"another {self.node}", timeout=60.0)
         self.server.refresh()
         for daemon in self.daemons.values():
             await daemon.process.wait()
@@ -192,7 +192,7 @@ class Plugin:
 
     async def start_registrar(self, *words: str) -> None:
         """Start the registrar; does not wait for the kubelet."""
-        port = nodeside.free_port()
+        port = ports.free()
         flags = {
             "csi_address": self.place.home(inside=True) / "csi.sock",
             "kubelet_registration_path": self.place.home(inside=True) / "csi.sock",
@@ -203,7 +203,7 @@ class Plugin:
 
     async def start_probe(self) -> None:
         """Start the livenessprobe."""
-        port = nodeside.free_port()
+        port = ports.free()
         flags = {
             "csi_address": self.place.home(inside=True) / "csi.sock",
             "http_endpoint": f"127.0.0.1:{port}",
@@ -304,12 +304,14 @@ class Plugin:
         for line in leaks.loop_devices():
             if self.name in line:
                 device = f"/dev/{line.partition(' ')[0]}"
-                subprocess.run(["losetup", "--detach", device], check=False, timeout=20)
+                subprocess.run(
+                    ["losetup", "--detach", device], check=False, timeout=waiting.patient(20)
+                )
 
 
 def get(port: int, path: str) -> tuple[int, str]:
     """Make one HTTP request; status 0 stands for nobody who answers. Blocking."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=waiting.patient(20))
     try:
         connection.request("GET", path, headers={"Connection": "close"})
         reply = connection.getresponse()

@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 from bitts.net import namespaces
 
+from support import waiting
+
 T = TypeVar("T")
 _numbers = itertools.count()
 
@@ -27,7 +29,7 @@ class Namespaces:
     def make(self, label: str = "n") -> str:
         """Make a namespace with a working loopback; returns its path."""
         name = f"bitts-{os.getpid()}-{next(_numbers)}-{label}"
-        subprocess.run(["ip", "netns", "add", name], check=True, timeout=20)
+        subprocess.run(["ip", "netns", "add", name], check=True, timeout=waiting.patient(20))
         self._names.append(name)
         return f"/run/netns/{name}"
 
@@ -36,12 +38,12 @@ class Namespaces:
         name = path.rsplit("/", 1)[1]
         if name in self._names:
             self._names.remove(name)
-            subprocess.run(["ip", "netns", "del", name], check=True, timeout=20)
+            subprocess.run(["ip", "netns", "del", name], check=True, timeout=waiting.patient(20))
 
     def close(self) -> None:
         """Remove all."""
         for name in list(self._names):
-            subprocess.run(["ip", "netns", "del", name], check=False, timeout=20)
+            subprocess.run(["ip", "netns", "del", name], check=False, timeout=waiting.patient(20))
         self._names.clear()
 
 
@@ -52,7 +54,7 @@ def run(path: str, *command: str, text: str | None = None, check: bool = True) -
         input=text,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=waiting.patient(60),
         check=False,
     )
     assert not check or done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
@@ -79,9 +81,10 @@ def inside(path: str, function: Callable[[], T]) -> T:
 
     thread = threading.Thread(target=work)
     thread.start()
-    thread.join(60)
+    thread.join(waiting.patient(60))
     if failure:
         raise failure[0]
+    assert outcome, f"{function.__qualname__} has not ended inside {path}"
     return outcome[0]
 
 

@@ -2,26 +2,18 @@
 
 import contextlib
 import pathlib
-import socket
 from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 
 from support import cluster as clusters
-from support import nodeagent, processes, waiting
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+from support import nodeagent, ports, processes, waiting
 
 
 async def ask(port: int, path: str = "/healthz", *, timeout: float = 20.0) -> tuple[int, str]:
     """Make an HTTP request as a kubelet would; status 0 stands for "nobody listens"."""
-    limit = aiohttp.ClientTimeout(timeout)
+    limit = aiohttp.ClientTimeout(waiting.patient(timeout))
     try:
         async with (
             aiohttp.ClientSession(timeout=limit) as session,
@@ -76,7 +68,7 @@ class NodeSide:
     def start_registrar(self, *words: str) -> Helper:
         """Start the registrar; does not wait for anything."""
         self.socket.parent.mkdir(parents=True, exist_ok=True)
-        port = free_port()
+        port = ports.free()
         command = [
             "csi-node-driver-registrar",
             f"--csi-address={self.socket}",

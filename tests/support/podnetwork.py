@@ -54,7 +54,7 @@ class Pods:
         async def gone() -> bool:
             return not await self._list()
 
-        await waiting.until(gone, "end of all pods", PATIENCE, interval=0.3)
+        await waiting.until(gone, "end of all pods", PATIENCE)
 
     async def await_running(self, count: int) -> dict[str, str]:
         """Wait until so many pods run; return their addresses by name."""
@@ -68,7 +68,7 @@ class Pods:
             }
             return up if len(up) == count else None
 
-        return await waiting.until(running, f"{count} running pods", PATIENCE, interval=0.3)
+        return await waiting.until(running, f"{count} running pods", PATIENCE)
 
     async def _list(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = (await self._cluster.request("GET", self._path))["items"]

@@ -187,6 +187,7 @@ class Processes:
         for process in reversed(self._started):
             if process.alive:
                 process.send_signal(signal.SIGTERM)
+                process.send_signal(signal.SIGCONT)  # a frozen one would not hear it
         for process in reversed(self._started):
             with contextlib.suppress(waiting.DeadlineError):
                 waiting.until_blocking(lambda p=process: not p.alive, "end", timeout=3)  # type: ignore[misc]
@@ -222,7 +223,7 @@ async def run(command: Sequence[str], *, timeout: float = 60.0, check: bool = Tr
         env=environment(),
     )
     try:
-        async with asyncio.timeout(timeout):
+        async with asyncio.timeout(waiting.patient(timeout)):
             stdout, stderr = await child.communicate()
     finally:
         if child.returncode is None:

@@ -6,7 +6,6 @@ PersistentVolumes speak of? One more is a leak, two of one claim a double.
 
 import contextlib
 import pathlib
-import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -110,7 +109,7 @@ class Stand:
         direct = channel.Channel(str(self.driver.socket))
         try:
             stub = v1.ControllerStub(direct)
-            reply = await stub.list_volumes(v1.ListVolumesRequest(), timeout=10)
+            reply = await stub.list_volumes(v1.ListVolumesRequest(), timeout=waiting.patient(10))
             return {one.volume.volume_id for one in reply.entries if one.volume is not None}
         finally:
             await direct.close()
@@ -122,7 +121,7 @@ class Stand:
             handles = [one["spec"]["csi"]["volumeHandle"] for one in await self.volumes()]
             return len(handles) == count and set(handles) == await self.backend()
 
-        await waiting.until(agree, f"{count} volumes on both sides", timeout, interval=0.05)
+        await waiting.until(agree, f"{count} volumes on both sides", timeout)
 
     async def quiet(self, count: int, timeout: float = 20.0) -> None:
         """Wait until the provisioner has nothing left open, and both sides agree on ``count``."""
@@ -135,7 +134,7 @@ class Stand:
             intents = next(one.value for one in process.figures if one.name == "open")
             return queued == 0 and intents == 0
 
-        await waiting.until(idle, "an idle provisioner", timeout, interval=0.05)
+        await waiting.until(idle, "an idle provisioner", timeout)
         await self.settled(count, timeout)
 
     async def decided(self, name: str, wanted: str) -> introspection.Object:
@@ -159,7 +158,7 @@ class Stand:
             hits = [one.count for one in failed if (one.verb, one.resource) == (verb, resource)]
             return sum(hits) >= times
 
-        await waiting.until(struck, f"{verb} of {resource} struck {times} times", interval=0.02)
+        await waiting.until(struck, f"{verb} of {resource} struck {times} times")
 
     async def events(self, name: str, namespace: str = "") -> list[Obj]:
         """Read the events about an object."""
@@ -174,7 +173,7 @@ class Stand:
             events = await self.events(name, namespace)
             return next((one for one in events if text in one["message"]), None)
 
-        return await waiting.until(found, f"event {text!r} on {name}", interval=0.05)
+        return await waiting.until(found, f"event {text!r} on {name}")
 
     async def annotate(self, name: str, **annotations: str | None) -> None:
         """Change a claim's annotations; ``__`` in a key stands for a slash."""
@@ -208,13 +207,6 @@ async def stand(cluster: Cluster, *words: str, **options: Any) -> AsyncIterator[
         made = Stand(cluster, driver, csi)
         yield made
         await made.clean()
-
-
-def free_port() -> int:
-    """Return a TCP port of the loopback address that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 async def scrape(url: str) -> str:

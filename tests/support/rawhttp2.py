@@ -9,6 +9,8 @@ import h2.config
 import h2.connection
 import h2.events
 
+from support import waiting
+
 OK = [(":status", "200"), ("content-type", "application/grpc")]
 TRAILERS = [("grpc-status", "0")]
 UNKNOWN_FRAME = bytes.fromhex("000003 c8 00 00000000 616263")
@@ -88,7 +90,7 @@ class Client:
         for number, body in enumerate(bodies, 1):
             self._h2.send_data(self._stream, body, end_stream=number == len(bodies))
         self._writer.write(self._h2.data_to_send() + UNKNOWN_FRAME)
-        return await asyncio.wait_for(self._answer(), 10.0)
+        return await asyncio.wait_for(self._answer(), waiting.patient(10.0))
 
     async def _answer(self) -> dict[str, str]:
         seen: dict[str, str] = {}

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 import grpc  # type: ignore[import-untyped]  # ships no types
 from bitts.rpc import cri
 
+from support import waiting
+
 
 class Runtime:
     """Answers ListPodSandbox with what ``sandboxes`` holds; an error while ``is_failing``."""
@@ -38,7 +40,7 @@ class Runtime:
     def stop(self) -> None:
         """End, as a runtime that is restarted."""
         if self._server is not None:
-            self._server.stop(0).wait(10)
+            self._server.stop(0).wait(waiting.patient(10))
             self._server = None
 
     def _list(self, _request: bytes, context: "grpc.ServicerContext") -> bytes:

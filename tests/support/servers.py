@@ -169,7 +169,7 @@ class Server:
             self.access.url,
             connector=connector,
             headers=headers,
-            timeout=aiohttp.ClientTimeout(total=20),
+            timeout=aiohttp.ClientTimeout(total=waiting.patient(20)),
         )
 
 

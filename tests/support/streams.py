@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 
 from support import cluster as clusters
+from support import waiting
 
 PATIENCE = 10.0
 """Seconds to wait for an event that a test expects."""
@@ -22,7 +23,7 @@ class Stream:
 
     async def next(self, timeout: float = PATIENCE) -> tuple[str, Any]:
         """Return the type and object of the next event; EOFError when the stream has ended."""
-        async with asyncio.timeout(timeout):
+        async with asyncio.timeout(waiting.patient(timeout)):
             line = await self.answer.content.readline()
         if not line:
             raise EOFError("the watch has ended")

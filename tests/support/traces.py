@@ -229,7 +229,7 @@ class Recording:
             return set(wanted) <= await self.events(name)
 
         what = f"events {', '.join(wanted)} about {name}"
-        await waiting.until(all_told, what, timeout, interval=0.05)
+        await waiting.until(all_told, what, timeout)
 
     async def check(self, *expected: str, timeout: float = 30.0) -> None:
         """Wait until exactly these steps were taken (see ``parse``); fail with both beside."""
@@ -239,7 +239,7 @@ class Recording:
             return agree(wanted, await self.steps())
 
         try:
-            await waiting.until(as_wanted, "the steps", timeout, interval=0.05)
+            await waiting.until(as_wanted, "the steps", timeout)
         except waiting.DeadlineError:
             seen = await self.steps()
             raise AssertionError("\n".join(compare(wanted, seen))) from None

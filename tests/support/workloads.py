@@ -211,7 +211,7 @@ class Work:
         async def tried() -> bool:
             return await asyncio.to_thread(complained)
 
-        await waiting.until(tried, f"a failed unmount of {name}", PATIENCE, interval=0.2)
+        await waiting.until(tried, f"a failed unmount of {name}", PATIENCE)
 
     async def mounts(self, name: str) -> list[str]:
         """What is mounted for a pod, volumes of the driver only."""
@@ -310,7 +310,7 @@ class Work:
             return not await self.left() - self._before
 
         try:
-            await waiting.until(as_before, "nothing is left", PATIENCE, interval=0.05)
+            await waiting.until(as_before, "nothing is left", PATIENCE)
         except waiting.DeadlineError as error:
             raise AssertionError(f"left: {sorted(await self.left() - self._before)}") from error
 

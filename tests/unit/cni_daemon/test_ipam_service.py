@@ -70,7 +70,7 @@ async def test_a_change_in_a_thread_wakes_the_reader() -> None:
 
     thread = threading.Thread(target=change)
     thread.start()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         found = await reader
     thread.join(10)
     assert [each[1] for each in found] == [key(1), key(2)]

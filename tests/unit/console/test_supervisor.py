@@ -44,7 +44,7 @@ async def supervised(
 async def test_everything_becomes_ready_in_order_of_need(tmp_path: pathlib.Path) -> None:
     specs = [lasting("second", tmp_path, "first"), lasting("first", tmp_path)]
     async with supervised(tmp_path, *specs) as (running, told):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await running.ready.wait()
         pids = running.pids()
     started = [notice.name for notice in told if notice.text.startswith("started")]
@@ -54,7 +54,7 @@ async def test_everything_becomes_ready_in_order_of_need(tmp_path: pathlib.Path)
 
 async def test_what_is_killed_comes_back_and_is_told(tmp_path: pathlib.Path) -> None:
     async with supervised(tmp_path, lasting("a", tmp_path)) as (running, told):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await running.ready.wait()
         first = running.pids()["a"]
         os.kill(first, signal.SIGKILL)
@@ -71,7 +71,7 @@ async def test_what_cannot_start_ends_everything_with_its_last_words(
         [lasting("good", tmp_path), failing("bad", tmp_path, 2)], tmp_path, lambda _: None
     )
     with pytest.raises(supervisor.StackError) as caught:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await running.run()
     assert "bad ended with exit code 2" in str(caught.value)
     assert "last words of bad" in str(caught.value)
@@ -82,7 +82,7 @@ async def test_attempts_of_what_never_was_ready_are_counted(tmp_path: pathlib.Pa
     told: list[Notice] = []
     running = Supervisor([failing("bad", tmp_path, 1)], tmp_path, told.append)
     with pytest.raises(supervisor.StackError, match="ended with exit code 1"):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await running.run()
     assert len([notice for notice in told if notice.text.startswith("started")]) == 3
 
@@ -99,7 +99,7 @@ async def test_processes_learn_their_own_environment(tmp_path: pathlib.Path) -> 
     script = 'echo "$WORD" >$0 && exec sleep 1000'
     spec = Spec("a", "/bin/sh", ("-c", script, str(ready)), FileReady(ready), (), {"WORD": "hi"})
     async with supervised(tmp_path, spec) as (running, _):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await running.ready.wait()
         assert ready.read_text() == "hi\n"
 

@@ -256,7 +256,7 @@ async def test_workers_take_keys_until_the_queue_shuts_down() -> None:
             loop.queue.add(key)
         assert {(await asyncio.wait_for(anext(stream), 5)).key for _ in range(3)} == set("abc")
     loop.queue.shut_down()
-    await asyncio.wait_for(running, 5)
+    await asyncio.wait_for(running, 60.0)
     assert loop.queue.processing == 0
 
 
@@ -272,12 +272,12 @@ async def test_shutting_down_lets_the_sync_in_progress_end() -> None:
     loop.controller._perform = slow
     running = asyncio.create_task(loop.controller.run())
     loop.queue.add("a")
-    await asyncio.wait_for(entered.wait(), 5)
+    await asyncio.wait_for(entered.wait(), 60.0)
     loop.queue.shut_down()
     await asyncio.sleep(0)
     assert not running.done()
     leave.set()
-    await asyncio.wait_for(running, 5)
+    await asyncio.wait_for(running, 60.0)
     assert len(loop.outcomes) == 1
 
 
@@ -292,7 +292,7 @@ async def test_a_cancelled_run_leaves_no_key_in_work() -> None:
     loop.controller._perform = hang
     running = asyncio.create_task(loop.controller.run())
     loop.queue.add("a")
-    await asyncio.wait_for(entered.wait(), 5)
+    await asyncio.wait_for(entered.wait(), 60.0)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -313,4 +313,4 @@ async def test_syncs_that_never_await_leave_room_for_others() -> None:
         await asyncio.sleep(0)
     assert loop.queue.figures.adds > 5
     loop.queue.shut_down()
-    await asyncio.wait_for(running, 5)
+    await asyncio.wait_for(running, 60.0)

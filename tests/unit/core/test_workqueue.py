@@ -19,7 +19,7 @@ def queue(clock: VirtualClock) -> workqueue.WorkQueue:
 
 async def attempt(queue: workqueue.WorkQueue) -> str:
     """Take a key and finish it at once."""
-    key = await asyncio.wait_for(queue.get(), 5)
+    key = await asyncio.wait_for(queue.get(), 60.0)
     queue.done(key)
     return key
 

@@ -60,7 +60,7 @@ async def test_a_deadline_ends_the_call_at_both_ends(
     task = asyncio.current_task()
     assert task is not None
     assert task.cancelling() == 0
-    await asyncio.wait_for(sample.cancelled.wait(), 5.0)
+    await asyncio.wait_for(sample.cancelled.wait(), 60.0)
 
 
 async def test_no_time_left_fails_without_calling(
@@ -74,11 +74,11 @@ async def test_cancelling_the_caller_cancels_the_handler(
     client: channel.Channel, sample: rpcs.Sample
 ) -> None:
     call = asyncio.create_task(client.unary(f"{PREFIX}Hold", Text(), Text, timeout=30.0))
-    await asyncio.wait_for(sample.started.wait(), 5.0)
+    await asyncio.wait_for(sample.started.wait(), 60.0)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
-    await asyncio.wait_for(sample.cancelled.wait(), 5.0)
+    await asyncio.wait_for(sample.cancelled.wait(), 60.0)
     assert await client.unary(f"{PREFIX}Echo", Text("on"), Text, timeout=5.0) == Text("on")
 
 
@@ -86,7 +86,7 @@ async def test_a_cancellation_survives_the_loss_of_the_connection_at_the_same_mo
     client: channel.Channel, sample: rpcs.Sample, served: server.Server
 ) -> None:
     call = asyncio.create_task(client.unary(f"{PREFIX}Hold", Text(), Text, timeout=30.0))
-    await asyncio.wait_for(sample.started.wait(), 5.0)
+    await asyncio.wait_for(sample.started.wait(), 60.0)
     for connection in set(served.connections):
         connection.link.transport.abort()
     await waiting.until(lambda: not client.is_connected, "the connection is lost", interval=0.0)
@@ -143,7 +143,7 @@ async def test_leaving_a_stream_early_ends_it_at_the_server(
         async for reply in replies:
             if int(reply.text) == 3:
                 break
-    await asyncio.wait_for(sample.cancelled.wait(), 5.0)
+    await asyncio.wait_for(sample.cancelled.wait(), 60.0)
 
 
 async def test_observers_see_every_end(path: str, served: server.Server) -> None:

@@ -182,7 +182,7 @@ async def test_a_call_in_flight_is_unavailable_when_the_connection_breaks(
     client: channel.Channel, served: server.Server, sample: rpcs.Sample
 ) -> None:
     call = asyncio.create_task(client.unary(f"{PREFIX}Hold", Text(), Text, timeout=30.0))
-    await asyncio.wait_for(sample.started.wait(), 5.0)
+    await asyncio.wait_for(sample.started.wait(), 60.0)
     for connection in set(served.connections):
         connection.link.transport.abort()
     with pytest.raises(RpcError) as caught:
@@ -195,7 +195,7 @@ async def test_a_goodbye_with_a_call_in_flight_is_unavailable(
     client: channel.Channel, served: server.Server, sample: rpcs.Sample
 ) -> None:
     call = asyncio.create_task(client.unary(f"{PREFIX}Hold", Text(), Text, timeout=30.0))
-    await asyncio.wait_for(sample.started.wait(), 5.0)
+    await asyncio.wait_for(sample.started.wait(), 60.0)
     for connection in set(served.connections):
         connection.link.end(goodbye=True)
     with pytest.raises(RpcError) as caught:
@@ -234,11 +234,11 @@ async def test_closing_ends_calls_and_tells_nobody(
     losses: list[str] = []
     opened = channel.Channel(path, on_lost=losses.append)
     call = asyncio.create_task(opened.unary(f"{PREFIX}Hold", Text(), Text, timeout=30.0))
-    await asyncio.wait_for(sample.started.wait(), 5.0)
+    await asyncio.wait_for(sample.started.wait(), 60.0)
     await opened.close()
     with pytest.raises(RpcError):
         await call
-    await asyncio.wait_for(sample.cancelled.wait(), 5.0)
+    await asyncio.wait_for(sample.cancelled.wait(), 60.0)
     assert losses == []
 
 

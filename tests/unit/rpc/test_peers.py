@@ -105,7 +105,7 @@ async def test_our_client_sees_a_graceful_end(path: str) -> None:
     opened = channel.Channel(path, on_lost=lost.set_result)
     await opened.connect(10.0)
     await asyncio.to_thread(running.stop(None).wait)
-    await asyncio.wait_for(lost, 10.0)
+    await asyncio.wait_for(lost, 60.0)
     await opened.close()
 
 
@@ -147,5 +147,5 @@ async def test_our_server_serves_another_client(path: str, sample: rpcs.Sample) 
     assert seen["Nothing"] == ("UNIMPLEMENTED", "/test.Sample/Nothing is not implemented")
     assert seen["Hold"] == "DEADLINE_EXCEEDED"
     assert seen["burst"] == list(range(300))
-    await asyncio.wait_for(sample.cancelled.wait(), 10.0)
+    await asyncio.wait_for(sample.cancelled.wait(), 60.0)
     await running.stop()

@@ -84,7 +84,7 @@ async def test_stopping_lets_calls_in_flight_end(
     client: channel.Channel, served: server.Server, sample: rpcs.Sample
 ) -> None:
     held = asyncio.create_task(call(client, "Hold", "kept"))
-    await asyncio.wait_for(sample.started.wait(), 5.0)
+    await asyncio.wait_for(sample.started.wait(), 60.0)
     stopping = asyncio.create_task(served.stop(grace=10.0))
     await waiting.until(lambda: served.is_stopping, "the server stops")
     with pytest.raises(RpcError, match="the server is stopping") as caught:
@@ -99,7 +99,7 @@ async def test_stopping_cancels_what_lasts_longer_than_the_grace(
     client: channel.Channel, served: server.Server, sample: rpcs.Sample
 ) -> None:
     held = asyncio.create_task(call(client, "Hold"))
-    await asyncio.wait_for(sample.started.wait(), 5.0)
+    await asyncio.wait_for(sample.started.wait(), 60.0)
     await served.stop(grace=0.05)
     assert sample.cancelled.is_set()
     with pytest.raises(RpcError) as caught:

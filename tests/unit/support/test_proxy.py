@@ -156,5 +156,5 @@ async def test_the_end_of_the_driver_is_the_end_of_the_sidecar_s_connection(
         lost = asyncio.get_running_loop().create_future()
         sidecar = await driver.Driver.connect(wire.path, timeout=5.0, on_lost=lost.set_result)
         await running.stop(grace=0.0)
-        await asyncio.wait_for(lost, 5.0)
+        await asyncio.wait_for(lost, 60.0)
         await sidecar.close()
