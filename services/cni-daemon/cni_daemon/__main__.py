@@ -2,9 +2,12 @@
 
 import sys
 
+from bitts.core import beginning
+
 
 def main() -> int:
     """Read the command line and do what it says; returns the exit code."""
+    beginning.heed_signals()
     if sys.argv[1:2] in (["install"], ["uninstall"]):
         from cni_daemon import installing  # each half loads only what it needs
 

@@ -5,7 +5,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import bitts
-from bitts.core import flags, sidecarflags
+from bitts.core import beginning, flags, sidecarflags
 
 if TYPE_CHECKING:
     from devcluster import clusters
@@ -82,6 +82,7 @@ class Flags:
 
 def main() -> None:
     """Read flags and run."""
+    beginning.heed_signals()
     known = Flags(bitts.__version__)
     values = known.set.resolve(sys.argv[1:], known.check)
     # Loading asyncio and the HTTP server is what --help must not wait for.

@@ -2,11 +2,14 @@
 
 import sys
 
-from local_driver import options
+from bitts.core import beginning
 
 
 def main() -> int:
     """Read the command line and run the driver; returns the exit code."""
+    beginning.heed_signals()
+    from local_driver import options
+
     flags = options.Flags()
     chosen = flags.set.resolve(sys.argv[1:], flags.options)
     # Here and not above, so that --help and --version load neither asyncio nor gRPC.

@@ -5,12 +5,14 @@ import os
 import sys
 
 import bitts
-
-from csi_provisioner import names, options
+from bitts.core import beginning
 
 
 def main() -> int:
     """Run the program; the return value is its exit code."""
+    beginning.heed_signals()
+    from csi_provisioner import names, options
+
     flags = options.Flags(bitts.__version__)
     chosen = flags.set.resolve(sys.argv[1:], lambda values: flags.options(values, os.environ))
     gc.disable()  # a tenth of the time to load: what modules make is no garbage

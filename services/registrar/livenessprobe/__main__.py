@@ -4,12 +4,14 @@ import gc
 import sys
 
 import bitts
-
-from livenessprobe import names, options
+from bitts.core import beginning
 
 
 def main() -> int:
     """Run the program; the return value is its exit code."""
+    beginning.heed_signals()
+    from livenessprobe import names, options
+
     flags = options.Flags(bitts.__version__)
     chosen = flags.set.resolve(sys.argv[1:], flags.options)
     gc.disable()  # a tenth of the time to load: what modules make is no garbage
