@@ -84,10 +84,10 @@ static void run(char *line) {
   int length = read(source, told, sizeof told);
   long begun = now();
   if (pipe2(inward, O_CLOEXEC) || pipe2(outward, O_CLOEXEC)) exit(1);
+  if (write(inward[1], told, length) != length) exit(1); /* not all programs read it */
+  close(inward[1]);
   pid_t child = start(line, (int[]){inward[0], outward[1]});
   close(inward[0]), close(outward[1]);
-  if (write(inward[1], told, length) != length) exit(1);
-  close(inward[1]);
   while ((got = read(outward[0], said + size, sizeof said - size)) > 0) size += got;
   waitpid(child, &status, 0);
   long took = now() - begun;
