@@ -158,7 +158,7 @@ def test_killed_anywhere_in_an_add_by_template_nothing_is_left(
     assert stamped(node) == 1
     passed = [each.partition(" ")[2] for each in record.read_text().splitlines()[base:]]
     assert node.call("DEL", config(node), pod=pod, container="like-c").status == 0
-    assert passed[:3] == ["begin written", "addresses allocated", "plan written"]
+    assert passed[:2] == ["plan written", "addresses allocated"]
     assert len(passed) > 20, passed
     for number in (1, 2, 3, 4, len(passed) - 1):  # between, plugins are killed elsewhere
         warmed(f"crash-at={base + number}")

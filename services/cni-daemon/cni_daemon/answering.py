@@ -5,7 +5,7 @@ nobody has its result.
 """
 
 import time
-from collections.abc import Callable
+from typing import Protocol
 
 from bitts.cni import documents, errors
 from bitts.cni.documents import DocumentError, OutOfRangeError
@@ -27,6 +27,16 @@ from cni_daemon.requests import Request
 from cni_daemon.tally import Event, Tally
 
 
+class Caller(Protocol):
+    """Whoever waits for an answer."""
+
+    def is_there(self) -> bool:
+        """Say whether it still waits."""
+
+    def tell(self, answer: bytes) -> bool:
+        """Give it its answer; False if it has gone, or was told something else. Never raises."""
+
+
 class Answerer:
     """Answers frames one by one; any number may be under way."""
 
@@ -36,10 +46,10 @@ class Answerer:
         self._tally = tally
         self._log = logs.get("answering")
 
-    def answer(self, data: bytes, is_heard: Callable[[], bool]) -> bytes:
-        """Return the answer to a frame; ``is_heard`` says whether the caller is still there.
+    def answer(self, data: bytes, caller: Caller) -> None:
+        """Carry out what a frame asks for, and tell the caller. Blocks as long as that takes.
 
-        Blocks as long as the request takes.
+        What is noted about a request is noted when its caller has been told: it need not wait.
         """
         started = time.perf_counter()
         version = plugin = command = ""
@@ -50,37 +60,40 @@ class Answerer:
             plugin, command = frame.plugin, frame.environment.get("CNI_COMMAND", "")
             if requests.is_version(frame):
                 document = requests.version_document(frame.plugin)
-                return protocol.answer(0, documents.render(document, compact=True) + "\n")
+                caller.tell(protocol.answer(0, documents.render(document, compact=True) + "\n"))
+                return
             order = forms.read(frame)
-            output = None if order is None else self._stamped(order, is_heard)
-            request: Request | None = None
-            if output is None:
+            is_told = None if order is None else self._stamped(order, caller)
+            if is_told is None:
                 request = requests.read(frame)
                 version = request.config.version
-                output = self._carry_out(request, is_heard)
+                output = self._carry_out(request, caller)
                 if order is not None:
                     self._engine.learn(order)
+                is_told = caller.tell(protocol.answer(0, output))
+            if not is_told and command == Command.ADD:
+                self._take_back(requests.read(frame))
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets an error object
             failure = self._failure(error)
             code = int(failure.code)
-            return protocol.answer(1, errors.encode(failure, version))
+            caller.tell(protocol.answer(1, errors.encode(failure, version)))
         finally:
             self._tally.ended(plugin, command, code, time.perf_counter() - started)
-        if command == Command.ADD and not is_heard():
-            self._take_back(request or requests.read(frame))
-        return protocol.answer(0, output)
 
-    def _stamped(self, order: Order, is_heard: Callable[[], bool]) -> str | None:
+    def _stamped(self, order: Order, caller: Caller) -> bool | None:
+        """Attach by a template and say whether the caller was told; None where there is none."""
         if not self._engine.has_template(order):
             return None
         self._intents.before_add()
-        return self._engine.stamp(order, is_heard)
+        return self._engine.stamp(
+            order, caller.is_there, lambda output: caller.tell(protocol.answer(0, output))
+        )
 
-    def _carry_out(self, request: Request, is_heard: Callable[[], bool]) -> str:
+    def _carry_out(self, request: Request, caller: Caller) -> str:
         match request.invocation.command:
             case Command.ADD:
                 self._intents.before_add()
-                return documents.render(self._engine.add(request, is_heard))
+                return documents.render(self._engine.add(request, caller.is_there))
             case Command.DEL:
                 self._engine.remove(request)
             case Command.CHECK:

@@ -65,10 +65,12 @@ class Engine:
         """Remember what was attached the long way, for the next that are like it. Never fails."""
         self.attacher.stamper.learn(order)
 
-    def stamp(self, order: Order, is_heard: Callable[[], bool]) -> str | None:
-        """Attach by a template, and return the answer; None where there is none that fits.
+    def stamp(
+        self, order: Order, is_heard: Callable[[], bool], tell: Callable[[str], bool]
+    ) -> bool | None:
+        """Attach by a template, and ``tell`` the result; None where there is none that fits.
 
-        Raises CniError for a caller who has gone.
+        Returns whether the caller took it. Raises CniError for one who has gone before.
         """
         stamper = self.attacher.stamper
         network = stamper.network(order)
@@ -78,12 +80,12 @@ class Engine:
                 raise _gone()
             key = f"{network}/{order.container_id}"
             self._record.started(LOOP, key)
-            answer = stamper.attach(order)
-            if answer is not None:
+            is_told = stamper.attach(order, tell)
+            if is_told is not None:
                 decision = f"{order.form.plugin} {order.form.ifname} attached"
                 self._record.decided(LOOP, key, decision, "ADD")
             self._record.finished(LOOP, key)
-            return answer
+            return is_told
 
     def remove(self, request: Request) -> None:
         """Detach; what is not there is no error."""

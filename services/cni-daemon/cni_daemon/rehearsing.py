@@ -49,11 +49,13 @@ class Act:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """Everything that an ADD comes to. ``begin``, ``plan`` and ``done`` are the journal's."""
+    """Everything that an ADD comes to. ``plan`` and ``done`` are the journal's.
+
+    ``begun`` gives back the addresses, which is all there is to undo before they are taken.
+    """
 
     key: Key
     begun: tuple[Operation, ...]
-    begin: str
     steps: tuple[Step, ...]
     undo: tuple[Operation, ...]
     plan: str
@@ -138,7 +140,6 @@ def play(form: Form, given: Given, position: int, see: See) -> tuple[Played, Set
     played = Played(
         key=key,
         begun=begun,
-        begin=records.text(records.of_entry(entry.with_undo(begun))),
         steps=tuple(draft.steps),
         undo=undo,
         plan=records.text(records.of_entry(planned)),

@@ -1,4 +1,7 @@
-"""ADDs by their template: the order of things is that of ``attaching``, and so is every record.
+"""ADDs by their template: the order of things is that of ``attaching``, but for one record.
+
+The addresses are known before they are taken, and all else is by the template. So ``plan`` is
+written at once, which names the addresses too, and ``begin`` is not.
 
 What has no template yet, or does not fit it, is attached the long way. So does what goes wrong
 here: it is taken back, and then tried again the long way, which knows what to say about it.
@@ -7,7 +10,7 @@ here: it is taken back, and then tried again the long way, which knows what to s
 import contextlib
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -86,10 +89,11 @@ class Stamper:
         kept = self._kept.get(order.form)
         return "" if kept is None else kept.template.network
 
-    def attach(self, order: Order) -> str | None:
-        """Carry out an ADD by its template; returns the answer, None where there has to be another.
+    def attach(self, order: Order, tell: Callable[[str], bool]) -> bool | None:
+        """Carry out an ADD by its template, and tell the result before anything is tidied up.
 
-        Nothing is left in that case but what could not be taken back, and the journal knows it.
+        Returns whether it was taken, None where the ADD has to be carried out another way. Nothing
+        is left in that case but what could not be taken back, and the journal knows it.
         """
         kept = self._kept.get(order.form)
         if kept is None or not self._is_current(order.form, kept):
@@ -105,7 +109,7 @@ class Stamper:
                 if namespaces.is_home(identity):
                     return None
                 given = self._drawn(template, order, identity, where.descriptor)
-                return self._make(kept, key, given, where)
+                return tell(self._make(kept, key, given, where))
         except _REFUSALS as error:
             self._log.info("Attaching without a template", attachment=str(key), err=error)
             return None
@@ -144,20 +148,21 @@ class Stamper:
     def _make(self, kept: _Kept, key: Key, given: Given, where: Scene) -> str:
         template, values = kept.template, given.values()
         undo: tuple[Operation, ...] = template.begun(values)
-        entry = Entry(key, Phase.BEGUN, given.nonce, given.netns, given.identity, undo)
         try:
-            self._journal.write(entry, template.begin.filled(values))
-            self._reached("begin written")
-            taken = host_local.take(
+            with host_local.choosing(
                 template.setting.ipam, self._stores, key.container_id, key.ifname
-            )
+            ) as choice:
+                values.add(choice.addresses)
+                answer = template.answer.filled(values)
+                planned = Entry(
+                    key, Phase.PLANNED, given.nonce, given.netns, given.identity,
+                    template.undo(values), Told(answer),
+                )  # fmt: skip
+                self._journal.write(planned, template.plan.filled(values))
+                self._reached("plan written")
+                choice.take()
+            undo = planned.undo
             self._reached("addresses allocated")
-            values.add([each.address for each in taken])
-            undo = template.undo(values)
-            answer = template.answer.filled(values)
-            planned = entry.planned(undo, Told(answer))
-            self._journal.write(planned, template.plan.filled(values))
-            self._reached("plan written")
             self._perform(kept, values, where)
             carriers.wait(template.carriers(values))
             self._journal.write(planned.in_phase(Phase.DONE), template.done.filled(values))

@@ -46,7 +46,6 @@ class Template:
     network: str
     step: str
     begun: Filler
-    begin: Blank
     steps: Filler
     undo: Filler
     plan: Blank
@@ -81,7 +80,6 @@ def _cut(played: Played, setting: Setting) -> Template:
         network=played.key.network,
         step=played.key.step,
         begun=holes.cut(played.begun, values),
-        begin=holes.cut_text(played.begin, values),
         steps=holes.cut(played.steps, values),
         undo=holes.cut(played.undo, values),
         plan=holes.cut_text(played.plan, values),
@@ -125,13 +123,13 @@ def _joined(deeds: Sequence[Deed]) -> tuple[Deed, ...]:
 def _is_like(found: Template, values: Values, played: Played) -> bool:
     """Say whether a template filled with the values of an ADD is what came out of it."""
     filled = (
-        found.begun(values), found.begin.filled(values), found.steps(values), found.undo(values),
-        found.plan.filled(values), found.carriers(values), found.done.filled(values),
-        found.answer.filled(values), found.network, found.step,
+        found.begun(values), found.steps(values), found.undo(values), found.plan.filled(values),
+        found.carriers(values), found.done.filled(values), found.answer.filled(values),
+        found.network, found.step,
     )  # fmt: skip
     wanted = (
-        played.begun, played.begin, played.steps, played.undo, played.plan, played.carriers,
-        played.done, played.answer, played.key.network, played.key.step,
+        played.begun, played.steps, played.undo, played.plan, played.carriers, played.done,
+        played.answer, played.key.network, played.key.step,
     )  # fmt: skip
     sent = [each.message.filled(values) for each in found.deeds if each.message.pattern]
     settings = [setting for each in found.deeds for setting in each.settings]

@@ -161,6 +161,55 @@ def take(options: Options, stores: Stores, container_id: str, ifname: str) -> li
     return found
 
 
+class Choice:
+    """One address of each set, chosen for an attachment and not taken yet, for a with statement.
+
+    Nobody else takes any meanwhile, so that it can be written down first which they are.
+    """
+
+    __slots__ = ("_found", "_locked", "_options", "_owner", "_store")
+
+    def __init__(self, options: Options, store: Store, owner: Attachment) -> None:
+        self._options = options
+        self._store = store
+        self._owner = owner
+        self._locked = store.locked()
+        self._found: list[Candidate] = []
+
+    def __enter__(self) -> "Choice":
+        """Choose. Raises CniError, OSError."""
+        store = self._store
+        store.sets = sets = self._options.sets
+        self._locked.__enter__()
+        try:
+            self._found = [_free(store, one, i, self._owner) for i, one in enumerate(sets)]
+        except BaseException as error:
+            self._locked.__exit__(type(error))
+            raise
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        """Let others choose."""
+        self._locked.__exit__(kind)
+
+    @property
+    def addresses(self) -> list[IpAddress]:
+        """What was chosen, in the order of the sets."""
+        return [each.address for each in self._found]
+
+    def take(self) -> None:
+        """Take them; what was taken before a failure stays. Raises CniError, OSError."""
+        owner = self._owner
+        for index, each in enumerate(self._found):
+            if not self._store.reserve(each.address, owner.container_id, owner.ifname, index):
+                raise CniError(Code.TRY_AGAIN_LATER, f"{each.address} was taken by somebody else")
+
+
+def choosing(options: Options, stores: Stores, container_id: str, ifname: str) -> Choice:
+    """Return what chooses an address of each set; of ``options`` none may be requested."""
+    return Choice(options, stores.at(options.directory), Attachment(container_id, ifname))
+
+
 def result(options: Options, found: Sequence[Candidate]) -> Result:
     """Return the answer in which these addresses are given."""
     ips = tuple(_ip(each) for each in found)
@@ -172,6 +221,24 @@ def _take(
 ) -> Candidate:
     if wanted is not None:
         return _take_requested(store, one, index, wanted, owner)
+    _refuse_another(store, one, owner)
+    for candidate in ranges.walk(one, store.last_reserved(index)):
+        if store.owner(candidate.address) is None and store.reserve(
+            candidate.address, owner.container_id, owner.ifname, index
+        ):
+            return candidate
+    raise _exhausted(one)
+
+
+def _free(store: Store, one: RangeSet, index: int, owner: Attachment) -> Candidate:
+    _refuse_another(store, one, owner)
+    for candidate in ranges.walk(one, store.last_reserved(index)):
+        if store.owner(candidate.address) is None:
+            return candidate
+    raise _exhausted(one)
+
+
+def _refuse_another(store: Store, one: RangeSet, owner: Attachment) -> None:
     for held in store.held_by(owner.container_id, owner.ifname):
         if ranges.range_of(one, held):
             raise CniError(
@@ -179,12 +246,11 @@ def _take(
                 f"{held} has been allocated to {owner.container_id}, "
                 "duplicate allocation is not allowed",
             )
-    for candidate in ranges.walk(one, store.last_reserved(index)):
-        if store.owner(candidate.address) is None and store.reserve(
-            candidate.address, owner.container_id, owner.ifname, index
-        ):
-            return candidate
-    raise CniError(Code.INTERNAL, f"no IP addresses available in range set: {ranges.render(one)}")
+
+
+def _exhausted(one: RangeSet) -> CniError:
+    shown = ranges.render(one)
+    return CniError(Code.INTERNAL, f"no IP addresses available in range set: {shown}")
 
 
 def _take_requested(

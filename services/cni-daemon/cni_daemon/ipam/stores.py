@@ -14,7 +14,7 @@ import ipaddress
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from bitts.cni.attachments import Attachment
@@ -67,13 +67,16 @@ class Store:
         """The lock's file, open for reading, which keeps nobody from making the disk read-only."""
         self._depth = 0
 
-    @contextlib.contextmanager
-    def locked(self, patience: float = LOCK_TIMEOUT) -> Iterator[None]:
+    def locked(self, patience: float = LOCK_TIMEOUT) -> "Locked":
         """Keep everybody else out; the index is up to date inside.
 
-        May be nested: the file is locked by the outermost. Raises StoreBusyError when others
-        have it for longer than ``patience`` (seconds), and OSError.
+        May be nested: the file is locked by the outermost. Entering it raises StoreBusyError when
+        others have it for longer than ``patience`` (seconds), and OSError.
         """
+        return Locked(self, patience)
+
+    def come_in(self, patience: float) -> None:
+        """Lock, as ``locked`` says."""
         deadline = time.monotonic() + patience
         if not self._mutex.acquire(timeout=patience):  # our own threads
             raise _busy()
@@ -81,15 +84,19 @@ class Store:
             if not self._depth:
                 self._lock(deadline)
             self._depth += 1
-            try:
-                yield
-                if self._depth == 1 and self._seen is not None:
-                    self._seen = self._stamp()
-            finally:
-                self._depth -= 1
-                if not self._depth:
-                    fcntl.flock(self._locked, fcntl.LOCK_UN)
+        except BaseException:
+            self._mutex.release()
+            raise
+
+    def go_out(self, *, is_sound: bool) -> None:
+        """Unlock; after a failure the next to come in looks whether the folder was changed."""
+        try:
+            if is_sound and self._depth == 1 and self._seen is not None:
+                self._seen = self._stamp()
         finally:
+            self._depth -= 1
+            if not self._depth:
+                fcntl.flock(self._locked, fcntl.LOCK_UN)
             self._mutex.release()
 
     def _lock(self, deadline: float) -> None:
@@ -256,6 +263,24 @@ class Store:
 
     def _file(self, name: str) -> str:
         return f"{self.directory}/{name}"
+
+
+class Locked:
+    """A stay in a locked store, for a with statement (a class, as every ADD passes here)."""
+
+    __slots__ = ("_patience", "_store")
+
+    def __init__(self, store: Store, patience: float) -> None:
+        self._store = store
+        self._patience = patience
+
+    def __enter__(self) -> None:
+        """Come in."""
+        self._store.come_in(self._patience)
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        """Leave."""
+        self._store.go_out(is_sound=kind is None)
 
 
 class Stores:
