@@ -165,3 +165,43 @@ def test_rules_that_stay_are_not_laid_again(
     waiting.until_blocking(lambda: "10.88.0.2" in netns.run(node.host, *listed), "thorough look")
     assert netns.run(node.host, "nft", "-a", "list", "ruleset") == handles
     assert "Somebody has flushed" not in node.log()
+
+
+@pytest.mark.parametrize("comes", ["late", "never"])
+def test_what_no_container_has_any_more_is_released_and_a_late_del_harms_nobody(
+    node: cnidaemon.Daemon, namespaces: netns.Namespaces, comes: str
+) -> None:
+    """The next one has the same address and port: what the DEL names is no more its own."""
+    chain, pod = published(node), namespaces.make("pod")
+    chain.plugins[0]["ipam"]["ranges"] = [[{"subnet": "10.88.0.0/30"}]]
+    result = chain.add(pod)
+    namespaces.remove(pod)
+    waiting.until_blocking(lambda: cnidaemon.leftovers(node.host) == [], "nothing left")
+    assert node.addresses() == {}
+    assert "Releasing what no container has" in node.log()
+    following = namespaces.make("next")
+    other = chain.add(following, container="c2")
+    assert other["ips"] == result["ips"]
+    before = ruleset(node.host)
+    if comes == "late":
+        assert chain.remove(pod, result) == []
+    chain.check(following, other, container="c2")
+    assert ruleset(node.host) == before
+    assert chain.remove(following, other, container="c2") == []
+    assert cnidaemon.leftovers(node.host) == []
+
+
+def test_a_namespace_that_only_lost_its_name_is_not_taken_for_gone(
+    node: cnidaemon.Daemon, namespaces: netns.Namespaces
+) -> None:
+    pod, other = namespaces.make("pod"), namespaces.make("other")
+    chain = published(node)
+    chain.add(pod)
+    with open(pod, "rb"):
+        namespaces.remove(pod)
+        second = cnichains.Chain(node, [cnichains.bridge(node)])
+        second.add(other, container="c2")
+        namespaces.remove(other)  # when this one has been released, the first was looked at, too
+        waiting.until_blocking(lambda: "10.88.0.3" not in node.addresses(), "the other's release")
+        assert "10.88.0.2" in node.addresses()
+    waiting.until_blocking(lambda: node.addresses() == {}, "release when it is gone")

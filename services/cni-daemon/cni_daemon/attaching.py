@@ -287,7 +287,7 @@ class Attacher:
 
     def remove_unknown(self, request: Request) -> None:
         """Carry out a DEL of something that the journal does not know. Raises CniError and such."""
-        removing.remove(request, self._draws, self._executor)
+        removing.remove(request, self._draws, self._executor, self.journal.entries)
 
     def check(self, request: Request) -> None:
         """Carry out a CHECK. Raises CniError, DelegateError, NetlinkError."""

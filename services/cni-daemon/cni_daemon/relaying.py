@@ -20,6 +20,7 @@ from cni_daemon.names import TABLE
 from cni_daemon.operations import ApplyRules, Once, RemoveElements, Simple
 from cni_daemon.records import Entry, Phase
 from cni_daemon.scene import Scene
+from cni_daemon.sweeping import Place
 from cni_daemon.traffic import LayIptables
 
 _FAMILIES = {"inet": nftables.INET, "bridge": nftables.BRIDGE}
@@ -99,6 +100,16 @@ def _is_incomplete(entry: Entry, present: set[tuple[Container, bytes]]) -> bool:
 def elements(entry: Entry) -> Iterator[RemoveElements]:
     """Yield what takes out the elements that an attachment has while it stands."""
     return (each for each in entry.undo if isinstance(each, RemoveElements))
+
+
+def owned(entries: Iterable[Entry]) -> set[Place]:
+    """Return where attachments have their elements (pure)."""
+    return {
+        (each.container, element.key)
+        for entry in entries
+        for each in elements(entry)
+        for element in each.elements
+    }
 
 
 def lay(executor: Executor, foundations: Mapping[str, tuple[Simple, ...]]) -> None:

@@ -17,11 +17,11 @@ from bitts.net.errors import NetlinkError
 from bitts.net.links import Link
 from bitts.net.sockets import Socket
 
-from cni_daemon import scene, sweeping, vlangateways
+from cni_daemon import relaying, scene, sweeping, vlangateways
 from cni_daemon.devices import RemoveIdleGateway
 from cni_daemon.model import label
 from cni_daemon.names import ALIAS, CHAIN_TYPE
-from cni_daemon.operations import DeleteLink, RemoveElements
+from cni_daemon.operations import DeleteLink
 from cni_daemon.records import Entry
 
 MAKERS = ("bridge", "ptp", CHAIN_TYPE)
@@ -91,7 +91,9 @@ class Strays:
             frozenset(each for link in parts.standing for each in _inside(channel, link)),
             frozenset(link.name for link in parts.standing),
         )
-        return count + sweeping.remove_stale(scene.host_netfilter(), self._owned, kept)
+        return count + sweeping.remove_stale(
+            scene.host_netfilter(), lambda: relaying.owned(self._entries()), kept
+        )
 
     def remove(self, network: str, attachment: Attachment) -> None:
         """Remove the host's end of one that a DEL is about. Raises NetlinkError."""
@@ -119,15 +121,6 @@ class Strays:
                     raise error
             if self._standing.pop(name, None):
                 self.is_due = True  # its elements are nobody's by now
-
-    def _owned(self) -> set[sweeping.Place]:
-        return {
-            (operation.container, element.key)
-            for entry in self._entries()
-            for operation in entry.undo
-            if isinstance(operation, RemoveElements)
-            for element in operation.elements
-        }
 
     def _remove(self, channel: Socket, parts: Parts) -> int:
         for link in parts.idle:

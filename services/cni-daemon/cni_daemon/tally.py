@@ -36,7 +36,8 @@ class Event(enum.StrEnum):
     COLLECTED = "collected"
     """GC named what is valid, and this was not."""
     ORPHANED = "orphaned"
-    """The runtime knows no such sandbox, and its namespace is gone."""
+    """The container is gone and no DEL came: its namespace is gone with its link, or the runtime
+    does not know it."""
     SWEPT = "swept"
     """A link or an element of ours that no attachment owns was removed."""
     INTENT = "intent"

@@ -2,8 +2,8 @@
 
 At the start: what a crash cut off is taken apart, and after a reboot everything is, since no
 namespace outlived it; of what no entry knows (a lost journal), what nobody uses is removed.
-Later: intents of the shim, entries whose removal failed before, and rules and elements that
-somebody has flushed.
+Later: intents of the shim, entries whose removal failed before or whose container is gone, and
+rules and elements that somebody has flushed.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from bitts.core import logs
 from bitts.net.errors import NetlinkError
 
 from cni_daemon import callers, relaying, routekeeping, zones
+from cni_daemon.deserted import Deserted
 from cni_daemon.engine import Engine
 from cni_daemon.executor import Executor, OperationError
 from cni_daemon.foundations import Foundations
@@ -42,6 +43,7 @@ class Upkeep:
         self._foundations = foundations
         self._keeper = keeper
         self._repairs = repairs
+        self._deserted = Deserted(engine, tally)
         self._tally = tally
         self._interval = interval
         self._rounds = 0
@@ -83,6 +85,7 @@ class Upkeep:
             except OSError as error:
                 self._log.warning("Cannot read the intents", err=error)
             await self._repairs.round()
+            await self._deserted.round()
             if self._engine.strays.is_due:
                 await self._sweep()
             await asyncio.sleep(self._interval)
