@@ -14,6 +14,7 @@ Times are monotonic seconds.
 
 import collections
 import dataclasses
+import itertools
 from collections.abc import Collection, Hashable, Iterator, Mapping
 
 from bitts.kube import objects
@@ -94,7 +95,7 @@ class Bursts:
 
     def next_due(self) -> float | None:
         """When ``take`` has something again if nothing is added; ``None`` for never."""
-        times = [due for due, _ in self._held.values()][:1]
+        times = [due for due, _ in itertools.islice(self._held.values(), 1)]
         times += [one.due for one in self._sums.values() if one.pending]
         return min(times, default=None)
 

@@ -282,27 +282,28 @@ class Client:
             await asyncio.sleep(delay)
 
     async def _attempt(self, request: requests.Request, lane: pace.Lane, timeout: float) -> bytes:
-        async with self.pacing.permit(lane) as permit:
-            started, status = time.monotonic(), 0
-            try:
-                data = await self._wire.exchange(
-                    request.method,
-                    request.url,
-                    timeout=timeout,
-                    body=request.body,
-                    content_type=request.content_type,
-                )
-                status = 200
-                return data
-            except errors.ApiError as error:
-                status = error.status
-                permit.overloaded = retries.is_overload(error)
-                permit.retry_after = error.retry_after
-                raise
-            finally:
-                if self._observer is not None:
-                    took = time.monotonic() - started
-                    self._observer(request.method, request.resource, status, took)
+        permit = await self.pacing.acquire(lane)
+        started, status = time.monotonic(), 0
+        try:
+            data = await self._wire.exchange(
+                request.method,
+                request.url,
+                timeout=timeout,
+                body=request.body,
+                content_type=request.content_type,
+            )
+            status = 200
+            return data
+        except errors.ApiError as error:
+            status = error.status
+            permit.overloaded = retries.is_overload(error)
+            permit.retry_after = error.retry_after
+            raise
+        finally:
+            self.pacing.release(permit)
+            if self._observer is not None:
+                took = time.monotonic() - started
+                self._observer(request.method, request.resource, status, took)
 
 
 def _is_waiting(answer: Mapping[str, Any]) -> bool:

@@ -13,7 +13,7 @@ import urllib.parse
 from collections.abc import Callable
 from typing import cast
 
-from bitts.kube import http1
+from bitts.kube import encryption, http1
 
 # Longer than a usual pause between writes, shorter than the server's own patience (90 s).
 KEEP_ALIVE = 60.0
@@ -33,6 +33,7 @@ class Connection(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.idle_since = 0.0
         self._lost = lost
+        self._session: encryption.Session | None = None
         self._answer: http1.Answer | None = None
         self._body: list[bytes] = []
         self._held = 0
@@ -55,7 +56,7 @@ class Connection(asyncio.Protocol):
         self._answer, self._is_stream = http1.Answer(), is_stream
         self._timer = asyncio.get_running_loop().call_later(timeout, self._time_out)
         if self._failure is None:
-            cast(asyncio.Transport, self.transport).write(data)
+            self._write(data if self._session is None else self._session.write(data))
 
     async def head(self) -> http1.Head:
         """Wait for the beginning of a stream, or for all of another answer."""
@@ -94,10 +95,16 @@ class Connection(asyncio.Protocol):
         self._disarm()
         return self._taken()
 
-    async def tunnel(
-        self, host: str, port: int, headers: bytes, tls: ssl.SSLContext, name: str
-    ) -> None:
-        """Have a proxy connect to the server, and speak TLS through it (RFC 9110, 9.3.6)."""
+    async def secure(self, tls: ssl.SSLContext, name: str) -> None:
+        """Go on with TLS, with a server whose certificate is for ``name``."""
+        self._session = session = encryption.Session(tls, name)
+        session.advance(b"")
+        self._write(session.to_send())
+        while not session.is_ready:
+            await self._news()
+
+    async def tunnel(self, host: str, port: int, headers: bytes) -> None:
+        """Have a proxy pass on what follows to the server (RFC 9110, section 9.3.6)."""
         target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         lines = http1.fields([("Host", target)]) + headers
         request = http1.request("CONNECT", target, lines, None)
@@ -107,10 +114,6 @@ class Connection(asyncio.Protocol):
         if not 200 <= head.status < 300:
             raise ConnectionError(f"the proxy answers with status {head.status}")
         self._answer = None
-        upgraded = await asyncio.get_running_loop().start_tls(
-            cast(asyncio.Transport, self.transport), self, tls, server_hostname=name
-        )
-        self.transport = upgraded
 
     def close(self) -> None:
         """End it at once; whoever waits fails."""
@@ -122,15 +125,41 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """As asyncio calls it."""
+        try:
+            if self._session is not None:
+                data = self._decrypted(self._session, data)
+            if data:
+                self._take(data)
+            if self._session is not None and self._session.is_ended:
+                cast(asyncio.Transport, self.transport).close()
+        except (ssl.SSLError, http1.ProtocolError) as error:
+            self._fail(error)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """As asyncio calls it."""
+        is_whole = self._session is None or self._session.is_ended
+        if exc is None and self._answer is not None and is_whole:
+            with contextlib.suppress(http1.ProtocolError):
+                self._answer.end()
+        self._fail(exc or ConnectionResetError("the server ended the connection"))
+        self._lost(self)
+
+    def _decrypted(self, session: encryption.Session, data: bytes) -> bytes:
+        try:
+            if session.is_ready:
+                return session.read(data)
+            if not session.advance(data):
+                return b""
+            self._wake()
+            return session.read(b"")
+        finally:
+            self._write(session.to_send())
+
+    def _take(self, data: bytes) -> None:
         answer = self._answer
         if answer is None or answer.is_complete:
-            self._fail(http1.ProtocolError("bytes came that no request asked for"))
-            return
-        try:
-            self._body += answer.feed(data)
-        except http1.ProtocolError as error:
-            self._fail(error)
-            return
+            raise http1.ProtocolError("bytes came that no request asked for")
+        self._body += answer.feed(data)
         self._held += len(data)
         if self._is_stream:
             self._wake()
@@ -139,13 +168,9 @@ class Connection(asyncio.Protocol):
         else:
             self._wake_if(answer)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """As asyncio calls it."""
-        if exc is None and self._answer is not None:
-            with contextlib.suppress(http1.ProtocolError):
-                self._answer.end()
-        self._fail(exc or ConnectionResetError("the server ended the connection"))
-        self._lost(self)
+    def _write(self, data: bytes) -> None:
+        if data and self.transport is not None:
+            self.transport.write(data)
 
     def _taken(self) -> bytes:
         parts, self._body, self._held = self._body, [], 0
@@ -215,8 +240,8 @@ class Pool:
     def __init__(self, route: Route) -> None:
         """Raises ValueError for an address that cannot be used."""
         self._tls = route.tls
-        self._host, self._port = _address(route.server)
-        self._name = route.server_name or self._host
+        self._server = route.server
+        self._name = route.server_name or _address(route.server)[0]
         self._proxy = route.proxy
         self._idle: list[Connection] = []
         self._open: set[Connection] = set()
@@ -225,7 +250,8 @@ class Pool:
         self.headers = http1.fields([("Host", url.netloc.rpartition("@")[2])])
         self.prefix = url.path.rstrip("/")
         if route.proxy is not None:
-            _address(route.proxy)
+            if not route.proxy.startswith("http:"):
+                raise ValueError(f"proxy {route.proxy!r} is not http://HOST:PORT")
             if route.tls is None:
                 self.prefix = route.server.rstrip("/")
                 self.headers += _proxy_authorization(route.proxy)
@@ -245,20 +271,24 @@ class Pool:
 
     async def open(self) -> Connection:
         """A new connection. Raises OSError, faults of TLS among them, and ProtocolError."""
-        if self._proxy is None:
-            return await self._connect(self._host, self._port, self._tls, self._name)
-        is_safe = self._proxy.startswith("https:")
-        tls = await asyncio.to_thread(ssl.create_default_context) if is_safe else None
-        host, port = _address(self._proxy)
-        connection = await self._connect(host, port, tls, host)
-        if self._tls is not None:
-            headers = _proxy_authorization(self._proxy)
-            try:
-                await connection.tunnel(self._host, self._port, headers, self._tls, self._name)
-            except BaseException:
-                connection.close()
-                raise
+        host, port = _address(self._proxy or self._server)
+        _, connection = await asyncio.get_running_loop().create_connection(
+            lambda: Connection(self._gone), host, port
+        )
+        self._open.add(connection)
+        try:
+            if self._proxy is not None:
+                await self._pass_proxy(connection, self._proxy)
+            if self._tls is not None:
+                await connection.secure(self._tls, self._name)
+        except BaseException:
+            connection.close()
+            raise
         return connection
+
+    async def _pass_proxy(self, connection: Connection, proxy: str) -> None:
+        if self._tls is not None:
+            await connection.tunnel(*_address(self._server), _proxy_authorization(proxy))
 
     def give_back(self, connection: Connection) -> None:
         """Take a connection that is free again."""
@@ -275,19 +305,6 @@ class Pool:
             self._sweep.cancel()
         for connection in list(self._open):
             connection.close()
-
-    async def _connect(
-        self, host: str, port: int, tls: ssl.SSLContext | None, name: str
-    ) -> Connection:
-        _, connection = await asyncio.get_running_loop().create_connection(
-            lambda: Connection(self._gone),
-            host,
-            port,
-            ssl=tls,
-            server_hostname=None if tls is None else name,
-        )
-        self._open.add(connection)
-        return connection
 
     def _gone(self, connection: Connection) -> None:
         self._open.discard(connection)

@@ -12,6 +12,7 @@ import collections
 import contextlib
 import dataclasses
 import datetime as dt
+import functools
 import re
 import time
 import uuid
@@ -211,7 +212,12 @@ class EventRecorder:
 
 
 def _stamp() -> str:
-    return dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _stamp_of(int(time.time()))
+
+
+@functools.lru_cache(maxsize=1)
+def _stamp_of(second: int) -> str:
+    return dt.datetime.fromtimestamp(second, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _changes(write: correlation.Write) -> dict[str, Any]:

@@ -32,6 +32,8 @@ class Lane(enum.Enum):
     USER = "user"
     LATE = "late"
 
+    __hash__ = object.__hash__  # Enum's own is slower, and a request asks for it nine times
+
 
 @dataclasses.dataclass(slots=True)
 class Permit:
@@ -106,17 +108,50 @@ class Pacing:
 
     @contextlib.asynccontextmanager
     async def permit(self, lane: Lane = Lane.USER) -> AsyncIterator[Permit]:
-        """Wait for a permit and hold it; the request notes on it what the server said."""
-        held = await self._acquire(lane)
+        """Hold a permit; the request notes on it what the server said."""
+        held = await self.acquire(lane)
         try:
             yield held
         finally:
-            self._release(held)
+            self.release(held)
 
     async def admit(self, lane: Lane = Lane.USER) -> None:
         """Wait until a request may start, without holding a place (watches last)."""
         async with self.permit(lane):
             pass
+
+    async def acquire(self, lane: Lane = Lane.USER) -> Permit:
+        """Wait for a permit, which has to be released."""
+        if lane is Lane.URGENT:
+            return self._grant(lane, self._now())
+        loop = asyncio.get_running_loop()
+        waiter = _Waiter(loop.create_future(), self._now())
+        self._waiting[lane].append(waiter)
+        self._pump()
+        try:
+            return await waiter.future
+        except asyncio.CancelledError:
+            if waiter.future.done() and not waiter.future.cancelled():
+                self.release(waiter.future.result())  # granted in the same moment
+            else:
+                with contextlib.suppress(ValueError):
+                    self._waiting[lane].remove(waiter)
+            raise
+
+    def release(self, held: Permit) -> None:
+        """Give back a permit, with what the server said noted on it."""
+        now = self._now()
+        self._overloads += held.overloaded
+        if held.lane is not Lane.URGENT:
+            self._limiter.finished(
+                held.granted_at, now, in_flight=self._in_flight, overloaded=held.overloaded
+            )
+            self._in_flight -= 1
+        self._late_in_flight -= held.lane is Lane.LATE
+        if held.retry_after is not None:
+            pause = min(held.retry_after, _LONGEST_PAUSE)
+            self._paused_until = max(self._paused_until, now + pause)
+        self._pump()
 
     def figures(self) -> Figures:
         """The present state."""
@@ -134,37 +169,6 @@ class Pacing:
 
     def _now(self) -> float:
         return self._clock() if self._clock else asyncio.get_running_loop().time()
-
-    async def _acquire(self, lane: Lane) -> Permit:
-        if lane is Lane.URGENT:
-            return self._grant(lane, self._now())
-        loop = asyncio.get_running_loop()
-        waiter = _Waiter(loop.create_future(), self._now())
-        self._waiting[lane].append(waiter)
-        self._pump()
-        try:
-            return await waiter.future
-        except asyncio.CancelledError:
-            if waiter.future.done() and not waiter.future.cancelled():
-                self._release(waiter.future.result())  # granted in the same moment
-            else:
-                with contextlib.suppress(ValueError):
-                    self._waiting[lane].remove(waiter)
-            raise
-
-    def _release(self, held: Permit) -> None:
-        now = self._now()
-        self._overloads += held.overloaded
-        if held.lane is not Lane.URGENT:
-            self._limiter.finished(
-                held.granted_at, now, in_flight=self._in_flight, overloaded=held.overloaded
-            )
-            self._in_flight -= 1
-        self._late_in_flight -= held.lane is Lane.LATE
-        if held.retry_after is not None:
-            pause = min(held.retry_after, _LONGEST_PAUSE)
-            self._paused_until = max(self._paused_until, now + pause)
-        self._pump()
 
     def _grant(self, lane: Lane, now: float) -> Permit:
         self._in_flight += lane is not Lane.URGENT

