@@ -3,7 +3,8 @@
 Ours and, with ``--peer``, upstream's csi-provisioner run one after the other on the same kind
 of cluster and against the same driver, in one run. The sidecar is pinned to one core, so that
 the figures are those of one core; an embedded cluster and the rest have the first one. On
-Kubernetes the writes of every program are counted, from the audit log.
+Kubernetes the writes of every program are counted, from the audit log. CPU is counted until all
+volumes are stored, and (of the other programs, too) until all claims are bound.
 """
 
 import argparse
@@ -58,6 +59,9 @@ class Result:
     anonymous: float
     rss_after: float
     writers: Counter[str]
+    bound_seconds: float
+    bound_cpu: float
+    others_cpu: dict[str, float]
 
     @property
     def figures(self) -> dict[str, object]:
@@ -70,6 +74,8 @@ class Result:
             "writes_per_claim": round(self.writes.total() / claims, 3),
             "writes_per_delete": round(self.delete_writes.total() / claims, 3),
             "cpu_ms_per_claim": round(1000 * self.cpu / claims, 2),
+            "bound_seconds": round(self.bound_seconds, 2),
+            "bound_cpu_ms_per_claim": round(1000 * self.bound_cpu / claims, 2),
             "ready_seconds": round(self.ready, 2),
             "rss_mb": self.rss,
             "anonymous_mb": self.anonymous,
@@ -107,10 +113,14 @@ async def measure(case: Case) -> Result:
                 await asyncio.sleep(IDLE)
                 rss, anonymous = measuring.memory(process.pid)
                 await place.cluster.clear_requests()
-                cpu = measuring.cpu_seconds(process.pid)
+                before, others = measuring.cpu_seconds(process.pid), place.cpu()
+                began = time.monotonic()
                 seconds = await place.create_claims(case.claims, BURST_DEADLINE)
-                cpu = measuring.cpu_seconds(process.pid) - cpu
+                cpu = measuring.cpu_seconds(process.pid) - before
                 await place.until_bound(case.claims, BURST_DEADLINE)
+                bound_seconds = time.monotonic() - began
+                bound_cpu = measuring.cpu_seconds(process.pid) - before
+                others = {name: now - others.get(name, 0.0) for name, now in place.cpu().items()}
                 await asyncio.sleep(SETTLE)
                 writes = await place.write_counts(PROGRAM)
                 writers = await place.writers()
@@ -131,6 +141,9 @@ async def measure(case: Case) -> Result:
         anonymous,
         rss_after,
         writers,
+        bound_seconds,
+        bound_cpu,
+        others,
     )
 
 
@@ -172,6 +185,10 @@ def row(result: Result) -> dict[str, object]:
     writes = ", ".join(f"{name} {count}" for name, count in result.writes.most_common(4))
     named = {"program": case.who, "latency": case.latency, "limits": case.limits}
     told = {**named, "claims": case.claims, **result.figures, "writes": writes}
+    told["cpu_of_others_ms"] = "\n".join(
+        f"{name} {1000 * seconds / case.claims:.2f}"
+        for name, seconds in sorted(result.others_cpu.items(), key=lambda one: -one[1])
+    )
     if case.cluster == "kubernetes":
         told["writes_by"] = "\n".join(
             f"{name} {count / case.claims:.2f}" for name, count in result.writers.most_common()

@@ -18,6 +18,8 @@ import aiohttp
 from support import audit, processes, servers, waiting
 from support import cluster as clusters
 
+from bench import measuring
+
 NODE = "bench-node"
 CLASS = "bench"
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
@@ -26,12 +28,31 @@ PARALLEL = 40
 """Requests in flight while claims are created and deleted."""
 
 
+def cpu_by_program(*roots: int) -> dict[str, float]:
+    """Return the CPU seconds so far of each program of these processes and what they started."""
+    found: dict[str, float] = {}
+    left = list(roots)
+    while left:
+        pid = left.pop()
+        with contextlib.suppress(OSError):  # one that has ended meanwhile
+            process = pathlib.Path(f"/proc/{pid}")
+            name = (process / "comm").read_text().strip()
+            found[name] = found.get(name, 0.0) + measuring.cpu_seconds(pid)
+            for task in (process / "task").iterdir():
+                left += map(int, (task / "children").read_text().split())
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Stack:
     """A running cluster and driver."""
 
     cluster: clusters.Cluster
     driver: clusters.Driver
+
+    def cpu(self) -> dict[str, float]:
+        """Return the CPU seconds so far of the cluster's programs and of the driver."""
+        return cpu_by_program(self.cluster.server.process.pid, self.driver.process.pid)
 
     async def write_counts(self, program: str) -> Counter[str]:
         """Return how many writes a program made since the counters were cleared, by resource."""
