@@ -35,7 +35,7 @@ class Floor:
         return await asyncio.to_thread(self._measure, count)
 
     async def snapshot(self, source: pathlib.Path, name: str) -> float:
-        """Return the milliseconds of a snapshot of a subvolume, which is removed again."""
+        """Return the milliseconds of a snapshot of a subvolume, which stays."""
         return await asyncio.to_thread(self._snapshot_alone, source, name)
 
     def _measure(self, count: int) -> Figures:
@@ -55,6 +55,7 @@ class Floor:
 
     def _create(self, name: str) -> None:
         subvolumes.create(self._pool, name, self._size)
+        subvolumes.deepen(self._pool / name)
         (self._pool / name).chmod(directory.MODE)
         self._record(name)
 
@@ -73,7 +74,6 @@ class Floor:
             self._record(kept)
 
         (taken,) = _timed(take, [name])
-        subvolumes.remove(self._pool, name)
         return taken
 
     def _record(self, name: str) -> None:

@@ -2,6 +2,8 @@
 
 import os
 import pathlib
+import re
+import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -75,6 +77,26 @@ def test_copies_share_content_and_count_it(backend: BtrfsBackend) -> None:
     for one in (ID, OTHER, SNAPSHOT, SNAPSHOT):
         backend.remove(one)
     assert backend.contents() == set()
+
+
+def test_a_snapshot_refers_to_few_nodes_and_to_no_extents(backend: BtrfsBackend) -> None:
+    """What quota looks up for each snapshot grows with what the root of the tree points to."""
+    backend.create(volume())
+    place = backend.folder / ID
+    with (place / "file").open("wb") as file:
+        for number in range(60):  # with holes between, so that each is an extent
+            file.seek(number * 64 << 10)
+            file.write(os.urandom(4096))
+    os.sync()
+    show = ["btrfs", "inspect-internal"]
+    tree = subprocess.check_output([*show, "rootid", place], text=True).strip()
+    device = mounts.containing(backend.folder).source
+    dump = subprocess.check_output([*show, "dump-tree", "-t", tree, device], text=True)
+    assert dump.count("extent data disk byte") >= 60
+    [root] = re.findall(r"^node \d+ level 1 items (\d+)", dump, re.MULTILINE)
+    assert int(root) <= 4
+    names = [name for name in os.listxattr(place) if not name.startswith("trusted.")]
+    assert names == []
 
 
 def test_subvolumes_that_a_pod_made_go_too(backend: BtrfsBackend) -> None:

@@ -65,7 +65,8 @@ class BtrfsBackend(directory.DirectoryBackend):
         if volume.volume_id in self._removed:
             self._commit()
         subvolumes.create(self.folder, volume.volume_id, volume.capacity)
-        self._path(volume.volume_id).chmod(directory.MODE)
+        subvolumes.deepen(self._path(volume.volume_id))
+        self._path(volume.volume_id).chmod(directory.MODE)  # the last, by which adopt() goes
 
     def settle(self, serial: int) -> None:
         """Have the file system commit."""
