@@ -16,6 +16,7 @@ pytestmark = [
     pytest.mark.kubernetes(reason="its containerd calls the daemon"),
 ]
 AT_ONCE = 100
+PROGRAMS = ("cni-daemon", "containerd", "kubelet")
 HOST_PORT = 30880
 SERVE = "mkdir /www; echo hello >/www/index.html; exec httpd -f -p 80 -h /www"
 
@@ -77,7 +78,24 @@ async def test_a_hundred_pods_come_and_go_at_once(
     assert len(set(addresses.values())) == AT_ONCE
 
 
-@pytest.mark.parametrize("program", ["cni-daemon", "containerd", "kubelet"])
+async def test_a_hundred_pods_come_and_go_while_all_is_killed_and_nothing_is_left(
+    pods: podnetwork.Pods, machines: tuple[servers.Machine, ...]
+) -> None:
+    """Every program of every node, once while they come and once while they go."""
+
+    async def kill_each() -> None:
+        for program in PROGRAMS:
+            await asyncio.gather(*(podnetwork.kill(each, program) for each in machines))
+
+    places = itertools.cycle(machines)
+    await asyncio.gather(*(pods.create(f"p{n}", next(places)) for n in range(AT_ONCE)))
+    await kill_each()
+    addresses = await pods.await_running(AT_ONCE)
+    assert len(set(addresses.values())) == AT_ONCE
+    await asyncio.gather(pods.delete_all(), kill_each())
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
 async def test_what_is_killed_in_the_middle_leaves_nothing(
     program: str, pods: podnetwork.Pods, machines: tuple[servers.Machine, ...]
 ) -> None:
