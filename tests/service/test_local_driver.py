@@ -215,6 +215,21 @@ async def test_damaged_metadata_costs_one_volume_and_no_data(harness: Harness) -
     assert data.read_text() == "precious"
 
 
+async def test_a_new_volume_gets_no_number_of_a_damaged_record(harness: Harness) -> None:
+    process = await harness.start()
+    async with harness.client() as client:
+        made = [await client.create(create_request(f"v{number}")) for number in range(3)]
+    assert await process.stop() == 0
+    documents = [harness.state / "volumes" / f"{volume.volume_id}.json" for volume in made]
+    documents[2].write_bytes(documents[2].read_bytes()[:-20])
+    await harness.start()
+    async with harness.client() as client:
+        fresh = await client.create(create_request("fresh"))
+    record = json.loads((harness.state / "volumes" / f"{fresh.volume_id}.json").read_text())
+    numbers = [json.loads(one.read_text())["serial"] for one in documents[:2]]
+    assert [*numbers, record["serial"]] == [1, 2, 4]
+
+
 async def test_sigterm_lets_calls_end_and_leaves_no_socket(harness: Harness) -> None:
     process = await harness.start("--fault=CreateVolume:latency=300ms")
     async with harness.client() as client:

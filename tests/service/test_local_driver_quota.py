@@ -117,3 +117,22 @@ async def test_limits_hold_for_copies_and_after_a_crash(harness: Harness, enforc
         fits = await asyncio.to_thread(room, again.target, 12)
         assert fits in (7, 8) if enforced else fits == 12
         await gone(client, again)
+
+
+async def test_a_new_volume_shares_no_limit_with_one_whose_record_is_lost(
+    harness: Harness, enforced: bool
+) -> None:
+    async with harness.client() as client:
+        lost = await client.create(create_request("lost"))
+    content = harness.state / "directory" / lost.volume_id / "data"
+    await asyncio.to_thread(content.write_bytes, bytes(4 * MIB))
+    assert harness.process is not None
+    assert await harness.process.stop() == 0
+    document = harness.state / "volumes" / f"{lost.volume_id}.json"
+    document.write_bytes(b"")  # which tells no number: its folder does
+    await harness.start("--backends=directory")
+    async with harness.client() as client:
+        fresh = await used(harness, client, "fresh")
+        fits = await asyncio.to_thread(room, fresh.target, 12)
+        assert fits in (7, 8) if enforced else fits == 12
+        await gone(client, fresh)

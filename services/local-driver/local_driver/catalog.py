@@ -76,6 +76,10 @@ class Catalog:
         if volume is not None:
             self._bytes[volume.backend] -= volume.capacity
 
+    def reserve(self, serial: int) -> None:
+        """Give no number up to ``serial`` to a volume: a damaged record's may have it."""
+        self._volumes.reserve(serial)
+
     def take_serial(self) -> int:
         """Return a number that no volume has."""
         return self._volumes.take_serial()

@@ -5,6 +5,7 @@ that was cut short or edited badly must not become a volume.
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -20,6 +21,9 @@ FORMAT = 1
 _REQUIRED = object()
 
 
+_SERIAL = re.compile(rb'"serial": ?([0-9]{1,18})\b')
+
+
 class DocumentError(ValueError):
     """The text is not such a record; says what is wrong with it."""
 
@@ -31,6 +35,11 @@ class Codec(Generic[R]):
     encode: Callable[[R], bytes]
     decode: Callable[[bytes], R]
     identity: Callable[[R], str]
+
+
+def salvaged_serial(text: bytes) -> int:
+    """Return the greatest number that a damaged text seems to have; 0 for none."""
+    return max(map(int, _SERIAL.findall(text)), default=0)
 
 
 def encode(volume: Volume) -> bytes:

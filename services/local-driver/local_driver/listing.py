@@ -25,7 +25,7 @@ T = TypeVar("T")
 class Listing(Generic[R]):
     """Records of one kind; ``identity`` gives the ID of one.
 
-    Two may share a number: one that could not be read for a while is not counted meanwhile.
+    Two may share a number: one that nobody could read for a while may have had any.
     """
 
     def __init__(self, identity: Callable[[R], str]) -> None:
@@ -58,6 +58,10 @@ class Listing(Generic[R]):
         if record is not None:
             del self._order[bisect.bisect_left(self._order, (record.serial, record_id))]
         return record
+
+    def reserve(self, serial: int) -> None:
+        """Give no number up to ``serial`` from now on."""
+        self._next_serial = max(self._next_serial, serial + 1)
 
     def take_serial(self) -> int:
         """Return a number that no record has."""

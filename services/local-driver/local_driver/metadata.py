@@ -39,10 +39,14 @@ _PARTIAL = ".partial"
 
 @dataclass(frozen=True, slots=True)
 class Loaded(Generic[R]):
-    """What was found at start: records, and per unreadable file its ID and what is wrong."""
+    """What was found at start: records, and per unreadable file its ID and what is wrong.
+
+    ``reserved`` is the greatest number that one of those seems to have, which no other may get.
+    """
 
     records: tuple[R, ...]
     damaged: dict[str, str]
+    reserved: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,21 +83,24 @@ class Store(Generic[R]):
 
     def load(self) -> Loaded[R]:
         """Read every file and clear away half-written ones. Blocks."""
-        records, damaged = [], {}
+        records, damaged, reserved = [], {}, 0
         for path in sorted(self._folder.iterdir()):
             if path.suffix == _PARTIAL:
                 with contextlib.suppress(OSError):  # of no consequence, but for its room
                     path.unlink()
             elif path.suffix == _SUFFIX:
+                text = b""
                 try:
-                    record = self._codec.decode(path.read_bytes())
+                    text = path.read_bytes()
+                    record = self._codec.decode(text)
                     described = self._codec.identity(record)
                     if described != path.stem:
                         raise documents.DocumentError(f"describes {described}")
                     records.append(record)
                 except (documents.DocumentError, OSError) as error:
                     damaged[path.stem] = f"{path}: {error}"
-        return Loaded(tuple(records), damaged)
+                    reserved = max(reserved, documents.salvaged_serial(text))
+        return Loaded(tuple(records), damaged, reserved)
 
     async def create(
         self, record: R, prepare: Callable[[], None], parents: Sequence[pathlib.Path]

@@ -2,13 +2,23 @@
 
 import asyncio
 import pathlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from bitts.core import logs, process
 
-from local_driver import backends, catalog, documents, filesystems, metadata, pool, steps
+from local_driver import (
+    backends,
+    catalog,
+    documents,
+    filesystems,
+    metadata,
+    pool,
+    quotas,
+    steps,
+)
 from local_driver.archive import Archive
-from local_driver.backends.backend import Site
+from local_driver.backends.backend import Backend, Site
 from local_driver.options import Options
 from local_driver.shelf import Shelf
 from local_driver.snapshots import Group, Snapshot
@@ -73,10 +83,14 @@ def opened(options: Options, reached: steps.Reached) -> Opened:
         logs.get("storage").warning(
             "Volumes are out of service: add their backend to --backends", backend=name
         )
+    known = catalog.Catalog(found.records, found.damaged)
+    known.reserve(max(found.reserved, _projects(chosen, found.damaged)))
+    shelf.snapshots.reserve(max(kept.reserved, kept_groups.reserved))
+    shelf.groups.reserve(kept_groups.reserved)
     storage = Storage(
         chosen,
         volumes,
-        catalog.Catalog(found.records, found.damaged),
+        known,
         limit=options.storage.capacity,
         shelf=shelf,
         reached=reached,
@@ -84,6 +98,17 @@ def opened(options: Options, reached: steps.Reached) -> Opened:
     storage.adopt()
     archive = Archive(chosen, shelf, snapshots, groups, reached)
     return Opened(storage, archive, (volumes, snapshots, groups))
+
+
+def _projects(chosen: Mapping[str, Backend], damaged: Iterable[str]) -> int:
+    """Return the greatest number that is the quota project of a volume whose record is damaged.
+
+    A new volume of that number would share the limit with it.
+    """
+    directory = chosen.get("directory")
+    if directory is None or not directory.is_limiting:
+        return 0
+    return max((quotas.serial(directory.folder / volume_id) for volume_id in damaged), default=0)
 
 
 def _tell_damage(damaged: dict[str, str]) -> None:

@@ -68,6 +68,12 @@ def project(folder: pathlib.Path) -> int | None:
     return found if found >= _FIRST_PROJECT else None
 
 
+def serial(folder: pathlib.Path) -> int:
+    """Return the number of the volume whose project a folder is; 0 for none."""
+    found = project(folder)
+    return found - _FIRST_PROJECT if found is not None else 0
+
+
 def resize(folder: pathlib.Path, capacity: int) -> None:
     """Give the project of ``folder`` another limit in bytes; raises OSError."""
     found = project(folder)

@@ -131,7 +131,7 @@ async def test_a_client_that_goes_away_stops_nothing(
 def test_half_written_files_go_and_damaged_ones_are_named(tmp_path: pathlib.Path) -> None:
     (tmp_path / "id-1.json.partial").write_bytes(b"{")
     (tmp_path / "id-2.json").write_bytes(documents.encode(volume(2)))
-    (tmp_path / "id-3.json").write_bytes(b"{}")
+    (tmp_path / "id-3.json").write_bytes(b'{"serial": 17, "members": [{"serial": 18}, {"serial": ')
     (tmp_path / "id-4.json").write_bytes(documents.encode(volume(5)))
     (tmp_path / "README").touch()
     (tmp_path / "id-6.json").mkdir()  # as unreadable as on a bad block
@@ -139,6 +139,7 @@ def test_half_written_files_go_and_damaged_ones_are_named(tmp_path: pathlib.Path
     loaded = metadata.Store(tmp_path, documents.VOLUMES).load()
     assert loaded.records == (volume(2),)
     assert set(loaded.damaged) == {"id-3", "id-4", "id-6"}
+    assert loaded.reserved == 18
     assert str(tmp_path / "id-3.json") in loaded.damaged["id-3"]
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "README", "id-2.json", "id-3.json", "id-4.json", "id-6.json", "id-7.partial",

@@ -160,7 +160,11 @@ class Controller(v1.ControllerBase):
             raise RpcError(Code.UNIMPLEMENTED, "not announced: start the driver with --csi=1.13")
 
     async def get_capacity(self, request: v1.GetCapacityRequest) -> v1.GetCapacityResponse:
-        """Return the room on the nodes of a topology; without one, that on all that are here."""
+        """Return the room on the nodes of a topology; without one, that on all that are here.
+
+        UNAVAILABLE for a node that is not listed: it may have joined a moment ago, and a client
+        that hears of no room does not ask again soon.
+        """
         topology = request.accessible_topology
         links = [
             link
@@ -169,6 +173,7 @@ class Controller(v1.ControllerBase):
             or placement.matches(topology.segments, self._fleet.segments(link.node))
         ]
         if not links:
+            self._fleet.require_listed(topology.segments if topology is not None else {})
             return v1.GetCapacityResponse(available_capacity=0)
         answers = await self._fleet.each(links, _asking(request))
         told = [one for one in answers.values() if not isinstance(one, RpcError)]

@@ -109,6 +109,12 @@ class Fleet:
         """Return the topology of a node, which follows from its name."""
         return {names.topology_key(self._options.driver_name): node}
 
+    def require_listed(self, segments: Mapping[str, str]) -> None:
+        """Raise RpcError UNAVAILABLE where a topology is that of a node that is not listed."""
+        for node in segments.values():
+            if segments == self.segments(node):
+                self.link(node)
+
     def link(self, node: str) -> NodeLink:
         """Return a node's link; raises RpcError UNAVAILABLE for one that is not listed."""
         found = self._links.get(node)
