@@ -100,6 +100,43 @@ async def test_a_volume_that_grew_idle_is_staged_at_its_new_size(
         await client.delete(use.volume_id)
 
 
+CUT_OFF = """#!/bin/sh
+for image; do :; done
+dd if=/dev/urandom of="$image" bs=4096 count=512 conv=notrunc,fsync 2>/dev/null
+kill -9 $PPID
+"""
+"""A resize2fs that dies in the middle of its work, and the driver with it."""
+
+
+@pytest.mark.root
+async def test_growing_that_is_cut_off_leaves_the_file_system_as_it_was(harness: Harness) -> None:
+    folder = harness.home / "programs"
+    folder.mkdir()
+    (folder / "resize2fs").write_text(CUT_OFF)
+    (folder / "resize2fs").chmod(0o700)
+    path = f"{folder}:{os.environ['PATH']}"
+    process = await harness.start(without="sys_resource", environ={"PATH": path})
+    async with harness.client() as client:
+        use = await made(harness, client, "ext4")
+        await use.stage()
+        await asyncio.to_thread((use.staging / "data").write_bytes, b"precious")
+        await use.unstage()
+        await client.expand(use.volume_id, 4 * SIZES["ext4"])
+        with pytest.raises(RpcError, match="Unavailable"):
+            await use.stage()
+    await process.wait()
+    await harness.start(without="sys_resource")
+    async with harness.client() as client:
+        assert harness.content() == [f"image/{use.volume_id}.img", f"volumes/{use.volume_id}.json"]
+        await use.on(client).stage()
+        assert await asyncio.to_thread((use.staging / "data").read_bytes) == b"precious"
+        await use.publish()
+        assert await seen_size(use) > 3 * SIZES["ext4"]
+        await use.unpublish()
+        await use.unstage()
+        await client.delete(use.volume_id)
+
+
 async def test_sizes_that_cannot_be_are_refused(harness: Harness) -> None:
     await harness.start("--capacity=20Mi")
     async with harness.client() as client:

@@ -191,13 +191,22 @@ class Harness:
         self.process: processes.Process | None = None
 
     async def start(
-        self, *words: str, as_user: int = 0, environ: Mapping[str, str] | None = None
+        self,
+        *words: str,
+        as_user: int = 0,
+        without: str = "",
+        environ: Mapping[str, str] | None = None,
     ) -> processes.Process:
-        """Start the driver and wait for its socket; earlier ones must have ended."""
+        """Start the driver and wait for its socket; earlier ones must have ended.
+
+        ``without`` is a capability that it does not get, such as ``sys_resource``.
+        """
         program = [processes.script("local-driver")]
         if as_user:
             ids = [f"--reuid={as_user}", f"--regid={as_user}", "--clear-groups"]
             program = ["/usr/bin/setpriv", *ids, "--", *program]
+        if without:
+            program = ["/usr/bin/setpriv", f"--bounding-set=-{without}", "--", *program]
         command = [
             *program,
             f"--endpoint=unix://{self.socket}",

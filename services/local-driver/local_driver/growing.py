@@ -78,13 +78,13 @@ def grow(filesystem: str, device: pathlib.Path, place: pathlib.Path) -> None:
     _run(commands[filesystem])
 
 
-def grow_idle(device: pathlib.Path) -> None:
-    """Have an ext4 that is not mounted fill its device; raises OSError.
+def grow_idle(image: pathlib.Path) -> None:
+    """Have an ext4 in an image that nobody shows fill it; raises OSError.
 
-    Both programs hold the device exclusively, so nobody mounts it meanwhile.
+    What is cut off here may be beyond repair: give it a copy.
     """
-    _run(["e2fsck", "-f", "-p", str(device)], fine=(0, 1))
-    _run(["resize2fs", str(device)])
+    _run(["e2fsck", "-f", "-p", str(image)], fine=(0, 1))
+    _run(["resize2fs", str(image)])
 
 
 def _run(command: list[str], fine: tuple[int, ...] = (0,)) -> None:

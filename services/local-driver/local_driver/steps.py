@@ -61,6 +61,7 @@ STEPS_OF: dict[str, tuple[Step, ...]] = {
     "DeleteVolume": (Step.DOCUMENT_REMOVED, Step.CONTENT_REMOVED),
     "NodeStageVolume": (
         Step.FORMATTED,
+        Step.FILESYSTEM_GROWN,
         Step.IMAGE_REPLACED,
         Step.DOCUMENT_WRITTEN,
         Step.DOCUMENT_RENAMED,

@@ -33,7 +33,8 @@ _GOING, _LOOK = 1.0, 0.005
 """Seconds in which a device without users should vanish, and between two looks at it."""
 
 _SUFFIX = ".img"
-_FORMATTING = ".formatting"
+_FORMATTING, _GROWING = ".formatting", ".growing"
+"""What an image is called while it is made beside the one that it will replace."""
 
 
 class ImageBackend:
@@ -49,8 +50,9 @@ class ImageBackend:
         self.folder = site.state / "image"
         self.folder.mkdir(mode=0o700, exist_ok=True)
         self._reached = site.reached
-        for path in self.folder.glob(f"*{_FORMATTING}"):
-            path.unlink()
+        for suffix in (_FORMATTING, _GROWING):
+            for path in self.folder.glob(f"*{suffix}"):
+                path.unlink()
         self.copies_at_once = copying.is_instant(self.folder)
         self.offer = Offer(
             name="image",
@@ -191,16 +193,31 @@ class ImageBackend:
         return volume.content
 
     def show(self, volume: Volume, path: pathlib.Path, flags: mountflags.MountFlags) -> None:
-        """Mount the image's file system at ``path``."""
+        """Mount the image's file system at ``path``, and have it fill the image."""
+        is_online = growing.is_online(volume.filesystem)
+        if not flags.is_read_only and not is_online:
+            self._grow_idle(volume)
         with self._loop(volume, read_only=flags.is_read_only, autoclear=True) as loop:
             self._reached(steps.Step.LOOP_ATTACHED)
-            grows = not flags.is_read_only and self._can_grow(volume)
-            is_online = growing.is_online(volume.filesystem)
-            if grows and not is_online:
-                growing.grow_idle(loop.path)
             mounts.mount(loop.path, path, volume.filesystem, _told_apart(volume, flags))
-            if grows and is_online:
+            if not flags.is_read_only and is_online and self._can_grow(volume):
                 growing.grow(volume.filesystem, loop.path, path)
+
+    def _grow_idle(self, volume: Volume) -> None:
+        """Grow an ext4 that nobody uses, on a copy that then replaces it.
+
+        resize2fs moves tables about: cut off, it leaves what may be beyond repair.
+        """
+        path = self._path(volume.volume_id)
+        if loops.find(path) or not self._can_grow(volume, is_copied=not self.copies_at_once):
+            return
+        fresh = path.with_suffix(_GROWING)
+        fresh.unlink(missing_ok=True)
+        copying.copy_file(path, fresh, volume.capacity)
+        with self._replacing(path, fresh):
+            growing.grow_idle(fresh)
+            filesystems.sync(fresh)
+            self._reached(steps.Step.FILESYSTEM_GROWN)
 
     def device(self, volume: Volume, *, read_only: bool) -> pathlib.Path:
         """Return the loop device, which stays attached until release()."""
@@ -236,10 +253,12 @@ class ImageBackend:
     def _shortfall(self, volume: Volume) -> int:
         return growing.shortfall(volume.filesystem, self._path(volume.volume_id))
 
-    def _can_grow(self, volume: Volume) -> bool:
+    def _can_grow(self, volume: Volume, *, is_copied: bool = False) -> bool:
         """Whether its file system is smaller than the volume, and can be grown without harm."""
         added = self._shortfall(volume)
         free = filesystems.usage(self.folder).available_bytes
+        if is_copied:
+            free -= self._path(volume.volume_id).stat().st_blocks * 512
         if added and not growing.is_roomy(added, free):
             logs.get("storage").warning(
                 "The file system stays as it is: too little is left on the disk to grow it in",
@@ -304,9 +323,15 @@ class ImageBackend:
         fresh = path.with_suffix(_FORMATTING)
         fresh.unlink(missing_ok=True)
         _make_sparse(fresh, volume.capacity)
-        try:
+        with self._replacing(path, fresh):
             filesystems.make(volume.filesystem, fresh)
             self._reached(steps.Step.FORMATTED)
+
+    @contextlib.contextmanager
+    def _replacing(self, path: pathlib.Path, fresh: pathlib.Path) -> Iterator[None]:
+        """Have ``fresh`` take an image's place after the block, or go if that fails."""
+        try:
+            yield
             fresh.rename(path)
         except BaseException:
             fresh.unlink(missing_ok=True)
