@@ -121,3 +121,21 @@ def test_check_misses_a_gateway_that_is_gone() -> None:
                 command="CHECK")  # fmt: skip
     with pytest.raises(CniError, match=r"Interface cni0\.5 is missing"):
         bridge.check(bridge.parse(made.config, made), made, seen())
+
+
+@pytest.mark.parametrize(("vlan", "refused"), [(5, False), (42, True)])
+def test_a_bridge_whose_gateway_no_link_can_be_named_after_is_refused(
+    vlan: int, *, refused: bool
+) -> None:
+    made = call({**CONFIG, "bridge": "a-long-bridge"[:13], "vlan": vlan})
+    if not refused:
+        assert bridge.parse(made.config, made).vlan_gateway == "a-long-bridge.5"
+        return
+    with pytest.raises(CniError, match=r"would be named 'a-long-bridge\.42'.*shorter name"):
+        bridge.parse(made.config, made)
+
+
+def test_without_addresses_a_vlan_has_no_gateway_that_could_be_named_wrong() -> None:
+    bare = {key: value for key, value in CONFIG.items() if key != "ipam"}
+    made = call({**bare, "bridge": "a-long-bridge", "vlan": 4000})
+    assert bridge.parse(made.config, made).vlan_gateway == ""

@@ -123,6 +123,29 @@ def test_damage_is_told_and_costs_only_its_line(tmp_path: pathlib.Path) -> None:
     assert len(loaded.damaged) == 2
 
 
+def test_the_journal_of_an_older_daemon_is_read(tmp_path: pathlib.Path) -> None:
+    """It was written before results stood in plans, and before templates: nobody drains a node."""
+    specimen = pathlib.Path(__file__).with_name("journal-1")
+    (tmp_path / "journal").write_bytes(specimen.read_bytes())
+    journal = Journal(tmp_path, "boot")
+    loaded = journal.load()
+    journal.close()
+    assert (loaded.damaged, loaded.is_from_this_boot) == ((), True)
+    found = {(each.key.container_id, each.key.type): each for each in loaded.entries.values()}
+    assert {each.phase for each in found.values()} == {Phase.DONE}
+    plugins = ("bridge", "portmap", "firewall", "bandwidth", "tuning")
+    assert set(found) == {*(("c0", plugin) for plugin in plugins), ("d1", "bridge")}
+    assert found["d1", "bridge"].undo == (
+        op.ReleaseAddresses("/var/lib/cni/networks/tnet", "d1", "eth0"),
+        op.DeleteLink("host", "vethd52c0cd7", 769658948),
+    )
+    assert found["c0", "portmap"].undo[0] == op.RemoveElements(
+        Container("bitts_cni", "hostports4"),
+        (Element(bytes.fromhex("060000001f900000"), bytes.fromhex("0a58000200500000")),),
+    )
+    assert found["c0", "tuning"].undo == (op.ChangeLink("pod", Change(mtu=1500), name="eth0"),)
+
+
 def whole(number: int = 1) -> list[bytes]:
     """Return what an attachment that stands has in a journal."""
     planned = entry(number, Phase.PLANNED).with_result({"cniVersion": "1.1.0"})

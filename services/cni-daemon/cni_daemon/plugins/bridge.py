@@ -116,7 +116,8 @@ def _check(options: Options) -> None:
         )
     if options.leaves_container_down and options.ipam:
         raise CniError(Code.INTERNAL, "cannot use IPAM when DisableContainerInterface flag is set")
-    _ = options.vlan_gateway  # refused by its name
+    if options.vlan_gateway:
+        gateways.check_name(options.bridge, options.vlan)
 
 
 def looks(options: Options, call: Call) -> Look:

@@ -22,15 +22,19 @@ _NAME_LIMIT = 15
 
 
 def vlan_link(bridge: str, vlan: int) -> str:
-    """Return the name of a VLAN's gateway link. Raises CniError for one that no link can have."""
-    name = f"{bridge}.{vlan}"
+    """Return the name of a VLAN's gateway link."""
+    return f"{bridge}.{vlan}"
+
+
+def check_name(bridge: str, vlan: int) -> None:
+    """Refuse a bridge the name of whose VLAN's gateway no link can have. Raises CniError."""
+    name = vlan_link(bridge, vlan)
     if len(name.encode()) > _NAME_LIMIT:
         raise CniError(
             Code.INVALID_CONFIG,
             f"bridge {bridge!r}: the gateway of VLAN {vlan} would be named {name!r}, and links "
             f"have at most {_NAME_LIMIT} bytes: give the bridge a shorter name",
         )
-    return name
 
 
 def forwarding(version: int, observed: Observed) -> tuple[Operation, ...]:
