@@ -1,51 +1,61 @@
-"""One HTTP exchange with the API server: its bytes, and the failure of each kind named.
+"""One HTTP exchange with the API server: the session, and the failure of each kind named.
 
-Over connections of our own (``connections``), set up from the configuration. Answers are asked
-for uncompressed: inside a cluster that is quicker, and Kubernetes 1.37 compresses watches into
-many gzip members, of which a decoder may read only the first.
+Over a session of our own, set up from the configuration: kubernetes_asyncio's asks the
+environment for proxies in a thread on every request, which costs four times as much.
+Answers are asked for uncompressed: inside a cluster that is quicker, and Kubernetes 1.37
+compresses watches into many gzip members, of which a decoder may read only the first.
 """
 
 import asyncio
 import contextlib
+import dataclasses
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 
 from bitts.kube import config as configuration
-from bitts.kube import connections, errors, http1, limiters
+from bitts.kube import errors
+from bitts.kube import lean as _lean  # noqa: F401 - makes the imports below small
+
+# isort: split
+import aiohttp
+import yarl
 
 CONNECT_TIMEOUT = 10.0
 _JSON = "application/json"
-# A stream of which much comes is read this often a second, after some readings without a wait:
-# what came meanwhile is then decrypted, decoded and taken in together.
-_READINGS, _READINGS_AT_ONCE = 30.0, 10
-
-_FAULTS = (OSError, http1.ProtocolError)  # a TimeoutError is an OSError, so are those of TLS
+# Longer than a usual pause between writes, shorter than the server's own patience (90 s).
+_KEEP_ALIVE = 60.0
+_READ_BUFFER = 2**18
 
 
 class Transport:
-    """A way to one API server. Make it inside the running loop, close it there."""
+    """A session with one API server. Make it inside the running loop, close it there."""
 
     def __init__(
         self, config: configuration.Config, context: ssl.SSLContext | None, user_agent: str
     ) -> None:
-        """Raises ConfigError for an address or headers that cannot be used."""
         self._config = config
-        route = connections.Route(config.server, context, config.server_name, config.proxy)
-        always = [("User-Agent", user_agent), ("Accept", _JSON), ("Accept-Encoding", "identity")]
-        try:
-            self._pool = connections.Pool(route)
-            self._headers = self._pool.headers + http1.fields([*always, *config.headers])
-        except ValueError as error:
-            raise errors.ConfigError(f"{config.origin}: {error}") from error
-
-    @property
-    def kept(self) -> int:
-        """How many connections are open and wait for a request."""
-        return self._pool.kept
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=0,  # pacing bounds the requests in flight; watches are few
+                ssl=True if context is None else context,
+                keepalive_timeout=_KEEP_ALIVE,
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers=[
+                ("User-Agent", user_agent),
+                ("Accept", _JSON),
+                ("Accept-Encoding", "identity"),
+                *config.headers,
+            ],
+            read_bufsize=_READ_BUFFER,
+        )
+        # aiohttp repeats a PUT or DELETE by itself when a kept connection ends before the
+        # answer. Whether a write may be repeated is for its caller to say; there is no public way.
+        self._session._retry_connection = False  # noqa: SLF001
 
     async def close(self) -> None:
         """Close the connections."""
-        self._pool.close()
+        await self._session.close()
 
     async def exchange(
         self,
@@ -58,25 +68,13 @@ class Transport:
     ) -> bytes:
         """Send a request and read the whole JSON answer within ``timeout`` seconds.
 
-        ``url`` is path and encoded query. A connection that has to be made first has as much
-        time again, but ten seconds at most. Raises ApiError only.
+        ``url`` is path and encoded query. Raises ApiError only.
         """
-        what = _name(method, url)
-        message = await self._message(method, url, body, content_type)
-        connection = self._pool.idle() or await self._open(what, timeout)
-        try:
-            connection.send(message, timeout=timeout)
-            head = await connection.head()
-            data = await connection.body()
-        except _FAULTS as error:
-            connection.close()
-            raise _lost(error, what) from error
-        except BaseException:
-            connection.close()
-            raise
-        self._pool.give_back(connection)
-        _check(head, data, what)
-        return data
+        limits = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_TIMEOUT)
+        headers = {"Content-Type": content_type} if body is not None else {}
+        async with self._open(method, url, limits, headers, body) as answer:
+            with self._naming_failures(answer.what):
+                return await answer.response.read()
 
     @contextlib.asynccontextmanager
     async def stream(self, url: str, *, silence: float) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -85,91 +83,92 @@ class Transport:
         ``silence`` seconds without a byte are AnswerLost. Raises ApiError only, also while
         reading.
         """
-        what = _name("GET", url)
-        message = await self._message("GET", url)
-        connection = self._pool.idle() or await self._open(what, silence)
-        try:
-            try:
-                connection.send(message, timeout=silence, is_stream=True)
-                head = await connection.head()
-                if not _is_good(head):
-                    _check(head, await connection.body(), what)
-            except _FAULTS as error:
-                raise _lost(error, what) from error
-            yield _pieces(connection, silence, what)
-        finally:
-            connection.close()
+        limits = aiohttp.ClientTimeout(sock_connect=CONNECT_TIMEOUT, sock_read=silence)
+        async with self._open("GET", url, limits, {}, None) as answer:
+            yield self._chunks(answer)
 
     async def renew_credentials(self) -> bool:
         """After a 401: whether newer credentials were found."""
         return await self._config.credentials.renew()
 
-    async def _message(
-        self, method: str, url: str, body: bytes | None = None, content_type: str = ""
-    ) -> bytes:
-        headers = self._headers
+    async def _chunks(self, answer: "_Answer") -> AsyncIterator[bytes]:
+        while True:
+            with self._naming_failures(answer.what):
+                data = await answer.response.content.readany()
+            if not data:
+                return
+            yield data
+
+    @contextlib.asynccontextmanager
+    async def _open(
+        self,
+        method: str,
+        url: str,
+        limits: aiohttp.ClientTimeout,
+        headers: Mapping[str, str],
+        body: bytes | None,
+    ) -> AsyncIterator["_Answer"]:
+        what = f"{method} {url.partition('?')[0]}"
         authorization = await self._config.credentials.header()
         if authorization is not None:
-            headers += b"Authorization: " + authorization.encode() + b"\r\n"
-        return http1.request(method, self._pool.prefix + url, headers, body, content_type)
+            headers = {**headers, "Authorization": authorization}
+        with self._naming_failures(what):
+            response = await self._session.request(
+                method,
+                yarl.URL(self._config.server + url, encoded=True),
+                timeout=limits,
+                headers=headers,
+                data=body,
+                allow_redirects=False,
+                proxy=self._config.proxy,
+                server_hostname=self._config.server_name,
+            )
+        async with response:
+            with self._naming_failures(what):
+                await _check(response, what)
+            yield _Answer(response, what)
 
-    async def _open(self, what: str, timeout: float) -> connections.Connection:
+    @contextlib.contextmanager
+    def _naming_failures(self, what: str) -> Iterator[None]:
         try:
-            async with asyncio.timeout(min(timeout, CONNECT_TIMEOUT)):
-                return await self._pool.open()
-        except ssl.SSLError as error:
-            text = f"TLS: {error}: check certificate-authority and the client certificate"
-            raise errors.Unreachable(
-                f"{text} ({self._config.origin})", reason="Certificate", request=what
-            ) from error
-        except _FAULTS as error:
-            text = f"no connection to {self._config.server}: {str(error) or type(error).__name__}"
-            raise errors.Unreachable(text, reason="Unreachable", request=what) from error
+            yield
+        except (aiohttp.ClientError, OSError) as error:
+            raise _failure(error, what, self._config.origin) from error
 
 
-async def _pieces(
-    connection: connections.Connection, silence: float, what: str
-) -> AsyncIterator[bytes]:
-    readings = limiters.TokenBucket(_READINGS, _READINGS_AT_ONCE)
-    loop = asyncio.get_running_loop()
-    while True:
-        try:
-            pause = readings.wait(loop.time(), 0)
-            data = await connection.some(silence=silence, pause=pause)
-        except _FAULTS as error:
-            raise _lost(error, what) from error
-        if not data:
-            return
-        readings.take(loop.time())
-        yield data
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Answer:
+    response: aiohttp.ClientResponse
+    what: str
 
 
-def _name(method: str, url: str) -> str:
-    return f"{method} {url.partition('?')[0]}"
-
-
-def _is_good(head: http1.Head) -> bool:
-    return 200 <= head.status < 300 and head.content_type == _JSON
-
-
-def _check(head: http1.Head, body: bytes, what: str) -> None:
-    if _is_good(head):
+async def _check(response: aiohttp.ClientResponse, what: str) -> None:
+    if 200 <= response.status < 300 and response.content_type == _JSON:
         return
-    if head.status < 400:
+    body = await response.read()
+    if response.status < 400:
         raise errors.ServerError(
-            f"the answer is {head.content_type}, status {head.status}, not JSON: is the "
+            f"the answer is {response.content_type}, status {response.status}, not JSON: is the "
             "server address right, is there a proxy in between?",
-            status=head.status,
+            status=response.status,
             request=what,
         )
-    retry_after = head.headers.get("retry-after")
-    raise errors.from_response(head.status, body, retry_after=retry_after, request=what)
+    retry_after = response.headers.get("Retry-After")
+    raise errors.from_response(response.status, body, retry_after=retry_after, request=what)
 
 
-def _lost(error: Exception, what: str) -> errors.AnswerLost:
-    """The request may have been executed, which is all that matters for a retry."""
+def _failure(error: Exception, what: str, origin: str) -> errors.TransportError:
+    """Whether the request was surely never sent, which is all that matters for a retry."""
     text = str(error) or type(error).__name__
-    if isinstance(error, TimeoutError):
+    if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError):
+        return errors.Unreachable(
+            f"TLS: {text}: check certificate-authority and the client certificate ({origin})",
+            reason="Certificate",
+            request=what,
+        )
+    if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
+        return errors.Unreachable(f"no connection: {text}", reason="Unreachable", request=what)
+    if isinstance(error, asyncio.TimeoutError):
         return errors.AnswerLost(
             f"no answer within the time limit ({text})", reason="Timeout", request=what
         )
