@@ -82,11 +82,12 @@ class Answerer:
 
     def _stamped(self, order: Order, caller: Caller) -> bool | None:
         """Attach by a template and say whether the caller was told; None where there is none."""
-        if not self._engine.has_template(order):
+        kept = self._engine.template(order)
+        if kept is None:
             return None
         self._intents.before_add()
         return self._engine.stamp(
-            order, caller.is_there, lambda output: caller.tell(protocol.answer(0, output))
+            kept, order, caller.is_there, lambda output: caller.tell(protocol.answer(0, output))
         )
 
     def _carry_out(self, request: Request, caller: Caller) -> str:

@@ -30,6 +30,7 @@ from cni_daemon.ipam import asking
 from cni_daemon.locks import Gate, KeyedLocks
 from cni_daemon.records import Entry, Phase
 from cni_daemon.requests import Request
+from cni_daemon.stamping import Kept
 from cni_daemon.strays import Strays
 
 LOOP = "attachments"
@@ -57,30 +58,29 @@ class Engine:
             with self._recorded(request, "attached", "ADD"):
                 return self.attacher.attach(request)
 
-    def has_template(self, order: Order) -> bool:
-        """Say whether it is worth trying to ``stamp``."""
-        return bool(self.attacher.stamper.network(order))
+    def template(self, order: Order) -> Kept | None:
+        """Return what an ADD can be ``stamp``ed with, None where there is nothing."""
+        return self.attacher.stamper.find(order)
 
     def learn(self, order: Order) -> None:
         """Remember what was attached the long way, for the next that are like it. Never fails."""
         self.attacher.stamper.learn(order)
 
     def stamp(
-        self, order: Order, is_heard: Callable[[], bool], tell: Callable[[str], bool]
+        self, kept: Kept, order: Order, is_heard: Callable[[], bool], tell: Callable[[str], bool]
     ) -> bool | None:
-        """Attach by a template, and ``tell`` the result; None where there is none that fits.
+        """Attach by a template, and ``tell`` the result; None where it does not fit.
 
         Returns whether the caller took it. Raises CniError for one who has gone before.
         """
-        stamper = self.attacher.stamper
-        network = stamper.network(order)
+        network = kept.template.network
         attachment = (order.container_id, order.form.ifname)
         with self._gate(network).shared(), self._attachments.held(attachment):
             if not is_heard():
                 raise _gone()
             key = f"{network}/{order.container_id}"
             self._record.started(LOOP, key)
-            is_told = stamper.attach(order, tell)
+            is_told = self.attacher.stamper.attach(kept, order, tell)
             if is_told is not None:
                 decision = f"{order.form.plugin} {order.form.ifname} attached"
                 self._record.decided(LOOP, key, decision, "ADD")

@@ -29,11 +29,34 @@ _PORT = struct.Struct("!H")
 
 
 @dataclass(frozen=True, slots=True)
+class Drawn:
+    """What was drawn for one attachment, in this order, also as text and as bytes in messages."""
+
+    names: tuple[str, ...]
+    indexes: tuple[int, ...]
+    macs: tuple[str, ...]
+    texts: tuple[str, ...]
+    data: tuple[bytes, ...]
+
+
+def drawn(names: tuple[str, ...], indexes: tuple[int, ...], macs: tuple[str, ...]) -> Drawn:
+    """Return draws in all their shapes."""
+    return Drawn(
+        names, indexes, macs,
+        texts=(*names, *map(str, indexes), *macs),
+        data=(
+            *map(str.encode, names), *map(_NUMBER.pack, indexes),
+            *[bytes.fromhex(each.replace(":", "")) for each in macs],
+        ),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
 class Given:
     """What one attachment differs in from others of its network.
 
-    ``identity`` and ``descriptor`` are those of its namespace; ``names``, ``indexes`` and ``macs``
-    were drawn, in this order; ``ports`` are those of the host that lead to it.
+    ``identity`` and ``descriptor`` are those of its namespace; ``ports`` are those of the host that
+    lead to it.
     """
 
     container_id: str
@@ -42,27 +65,28 @@ class Given:
     nonce: str
     identity: tuple[int, int]
     descriptor: int
-    names: tuple[str, ...]
-    indexes: tuple[int, ...]
-    macs: tuple[str, ...]
+    drawn: Drawn
     addresses: tuple[IpAddress, ...] = ()
     ports: tuple[int, ...] = ()
 
     def values(self) -> "Values":
         """Return the values in all their shapes."""
-        services = [_PORT.pack(each) for each in self.ports]
+        drawn, (device, inode) = self.drawn, self.identity
         texts = [
-            self.container_id, self.digest, self.netns, self.nonce, *map(str, self.identity),
-            *self.names, *map(str, self.indexes), *self.macs, *map(str, self.ports),
-            *[each.hex() for each in services],
+            self.container_id, self.digest, self.netns, self.nonce, str(device), str(inode),
+            *drawn.texts,
         ]  # fmt: skip
         data = [
             self.container_id.encode(), self.digest.encode(), _NUMBER.pack(self.descriptor),
-            *map(str.encode, self.names), *map(_NUMBER.pack, self.indexes),
-            *[bytes.fromhex(each.replace(":", "")) for each in self.macs], *services,
+            *drawn.data,
         ]  # fmt: skip
-        values = Values(texts, data, [*self.indexes, *self.ports], [])
-        values.add(self.addresses)
+        if self.ports:
+            services = [_PORT.pack(each) for each in self.ports]
+            texts += [*map(str, self.ports), *[each.hex() for each in services]]
+            data += services
+        values = Values(texts, data, [*drawn.indexes, *self.ports], [])
+        if self.addresses:
+            values.add(self.addresses)
         return values
 
 
@@ -101,9 +125,11 @@ def rehearsed(seed: int, container_size: int, ports: int) -> Given:
         nonce=f"{seed:02x}c7" * 8,
         identity=(910_000_000 + 7 * seed, 4_020_000_000 + 11 * seed),
         descriptor=0x5A3C0000 | seed << 8 | 0x6B,
-        names=tuple(f"veth{seed:02x}{0xA5E1 + n:04x}{seed ^ 0x55:02x}" for n in range(DRAWS)),
-        indexes=tuple(0x40D30007 | seed << 8 | n << 4 for n in range(DRAWS)),
-        macs=tuple(f"02:{seed:02x}:9e:{0xB0 + n:02x}:7d:{seed:02x}" for n in range(DRAWS)),
+        drawn=drawn(
+            tuple(f"veth{seed:02x}{0xA5E1 + n:04x}{seed ^ 0x55:02x}" for n in range(DRAWS)),
+            tuple(0x40D30007 | seed << 8 | n << 4 for n in range(DRAWS)),
+            tuple(f"02:{seed:02x}:9e:{0xB0 + n:02x}:7d:{seed:02x}" for n in range(DRAWS)),
+        ),
         ports=tuple(0xC100 + 257 * n + seed for n in range(ports)),
     )
 

@@ -11,7 +11,7 @@ daemon that restarts in the middle of a call answers it once. An intent is a req
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 MAGIC = b"BCN1"
 HEADER = struct.Struct("<4sI16s")
@@ -29,8 +29,7 @@ class FrameError(ValueError):
     """Bytes that are no request; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """One request as it came in."""
 
     nonce: str

@@ -14,7 +14,7 @@ from bitts.net.links import Link
 from cni_daemon import chain, encoding, records, requests
 from cni_daemon.chain import Stage
 from cni_daemon.forms import Form
-from cni_daemon.holes import DRAWS, Given, IpAddress, digest
+from cni_daemon.holes import DRAWS, Given, IpAddress, digest, drawn
 from cni_daemon.ipam import asking, host_local
 from cni_daemon.ipam.ranges import Candidate, RangeSet
 from cni_daemon.model import Call, Draws, Look, Observed, Place, Plan, Step, View
@@ -84,15 +84,15 @@ class _Given(Draws):
 
     def link_name(self) -> str:
         """Return the next name."""
-        return self._given.names[self._count(0)]
+        return self._given.drawn.names[self._count(0)]
 
     def index(self) -> int:
         """Return the next index."""
-        return self._given.indexes[self._count(1)]
+        return self._given.drawn.indexes[self._count(1)]
 
     def mac(self) -> str:
         """Return the next MAC address."""
-        return self._given.macs[self._count(2)]
+        return self._given.drawn.macs[self._count(2)]
 
     def _count(self, kind: int) -> int:
         self.used[kind] += 1
@@ -149,8 +149,9 @@ def play(form: Form, given: Given, position: int, see: See) -> tuple[Played, Set
         answer=documents.render(document),
     )
     names, indexes, macs = draws.used
+    all_of = given.drawn
     used = replace(
-        given, names=given.names[:names], indexes=given.indexes[:indexes], macs=given.macs[:macs]
+        given, drawn=drawn(all_of.names[:names], all_of.indexes[:indexes], all_of.macs[:macs])
     )
     return played, Setting(used, (names, indexes, macs), options, tuple(draft.sights))
 

@@ -7,6 +7,7 @@ What has no template yet, or does not fit it, is attached the long way. So does 
 here: it is taken back, and then tried again the long way, which knows what to say about it.
 """
 
+import collections
 import contextlib
 import threading
 import time
@@ -19,12 +20,12 @@ from bitts.core import logs
 from bitts.net import links, namespaces, sockets, sysctls
 from bitts.net.errors import NamespaceError, NetlinkError
 
-from cni_daemon import carriers, observing, scene, templates
+from cni_daemon import carriers, holes, observing, scene, templates
 from cni_daemon.delegates import DelegateError
 from cni_daemon.executor import Executor, OperationError
 from cni_daemon.faults import Reached
 from cni_daemon.forms import Form, Order
-from cni_daemon.holes import Given, Values, digest
+from cni_daemon.holes import Drawn, Given, Values, digest
 from cni_daemon.ipam import host_local
 from cni_daemon.ipam.stores import Stores
 from cni_daemon.journal import Journal
@@ -46,21 +47,26 @@ _LIMIT = 256
 _BELIEVED = 1.0
 """Seconds that a setting is taken for what we made it: nobody announces its changes."""
 
+_READY = 8
+"""Draws kept ready: as many as are drawn at once, at least."""
+
 _TRIES = 3
 """Attempts to make a template of a form: what pods share may be changed just then."""
 
 _REFUSALS = (CniError, DelegateError, NetlinkError, NamespaceError, OperationError, OSError)
 
 
-class _Kept:
+class Kept:
     """A template, and how far the host is known to be still what it was made for."""
 
-    __slots__ = ("allowed_until", "known", "template", "unsettled")
+    __slots__ = ("allowed_until", "drawn", "known", "template", "unsettled")
 
     def __init__(self, template: Template, known: Known, unsettled: int) -> None:
         self.template = template
         self.known = known
         self.unsettled = unsettled
+        self.drawn: collections.deque[Drawn] = collections.deque(maxlen=_READY)
+        """Draws for the next, made while nobody waited."""
         self.allowed_until = 0.0
         """Until when the way to these containers is believed to take 127.0.0.0/8."""
 
@@ -79,24 +85,22 @@ class Stamper:
         self._draws = draws
         self._reached = reached
         self._mutex = threading.Lock()
-        self._kept: dict[Form, _Kept] = {}
+        self._kept: dict[Form, Kept] = {}
         self._seen: dict[Form, int] = {}
         self._log = logs.get("stamping")
         self._verbose = self._log.at(5)
 
-    def network(self, order: Order) -> str:
-        """Return the network of a request that has a template, empty for one that has none."""
-        kept = self._kept.get(order.form)
-        return "" if kept is None else kept.template.network
+    def find(self, order: Order) -> Kept | None:
+        """Return the template of a request, None for one that has none."""
+        return self._kept.get(order.form)
 
-    def attach(self, order: Order, tell: Callable[[str], bool]) -> bool | None:
+    def attach(self, kept: Kept, order: Order, tell: Callable[[str], bool]) -> bool | None:
         """Carry out an ADD by its template, and tell the result before anything is tidied up.
 
         Returns whether it was taken, None where the ADD has to be carried out another way. Nothing
         is left in that case but what could not be taken back, and the journal knows it.
         """
-        kept = self._kept.get(order.form)
-        if kept is None or not self._is_current(order.form, kept):
+        if not self._is_current(order.form, kept):
             return None
         template = kept.template
         key = Key(template.network, order.container_id, order.form.ifname, template.step)
@@ -108,13 +112,15 @@ class Stamper:
                 identity = namespaces.identity(where.descriptor)
                 if namespaces.is_home(identity):
                     return None
-                given = self._drawn(template, order, identity, where.descriptor)
-                return tell(self._make(kept, key, given, where))
+                given = self._given(kept, order, identity, where.descriptor)
+                is_told = tell(self._make(kept, key, given, where))
+                kept.drawn.append(self._drawn(template))
+                return is_told
         except _REFUSALS as error:
             self._log.info("Attaching without a template", attachment=str(key), err=error)
             return None
 
-    def _is_current(self, form: Form, kept: _Kept) -> bool:
+    def _is_current(self, form: Form, kept: Kept) -> bool:
         """Say whether the host is what a template was made for; if not, there is none any more."""
         known = self._memory.known()
         if kept.known is known and kept.unsettled == self._executor.unsettled:
@@ -129,25 +135,30 @@ class Stamper:
             self._kept.pop(form, None)
         return False
 
-    def _drawn(
-        self, template: Template, order: Order, identity: tuple[int, int], descriptor: int
-    ) -> Given:
-        names, indexes, macs = template.setting.draws
-        draws = self._draws
+    def _given(self, kept: Kept, order: Order, identity: tuple[int, int], descriptor: int) -> Given:
+        template = kept.template
+        try:
+            drawn = kept.drawn.pop()
+        except IndexError:
+            drawn = self._drawn(template)
         return Given(
             order.container_id,
             digest(template.network, order.container_id) if template.has_digest else "",
-            order.netns,
-            order.nonce, identity, descriptor,
+            order.netns, order.nonce, identity, descriptor, drawn, ports=order.ports,
+        )  # fmt: skip
+
+    def _drawn(self, template: Template) -> Drawn:
+        names, indexes, macs = template.setting.draws
+        draws = self._draws
+        return holes.drawn(
             tuple([draws.link_name() for _ in range(names)]),
             tuple([draws.index() for _ in range(indexes)]),
             tuple([draws.mac() for _ in range(macs)]),
-            ports=order.ports,
-        )  # fmt: skip
+        )
 
-    def _make(self, kept: _Kept, key: Key, given: Given, where: Scene) -> str:
+    def _make(self, kept: Kept, key: Key, given: Given, where: Scene) -> str:
         template, values = kept.template, given.values()
-        undo: tuple[Operation, ...] = template.begun(values)
+        undo: Callable[[Values], tuple[Operation, ...]] = template.begun
         try:
             with host_local.choosing(
                 template.setting.ipam, self._stores, key.container_id, key.ifname
@@ -161,7 +172,7 @@ class Stamper:
                 self._journal.write(planned, template.plan.filled(values))
                 self._reached("plan written")
                 choice.take()
-            undo = planned.undo
+            undo = template.undo
             self._reached("addresses allocated")
             self._perform(kept, values, where)
             carriers.wait(template.carriers(values))
@@ -169,12 +180,12 @@ class Stamper:
             self._reached("done written")
         except BaseException:
             scene.discard_sockets()  # answers may still come
-            self._take_back(key, undo, where)
+            self._take_back(key, undo(values), where)
             raise
         self._verbose.info("Attached by a template", attachment=key)
         return answer
 
-    def _perform(self, kept: _Kept, values: Values, where: Scene) -> None:
+    def _perform(self, kept: Kept, values: Values, where: Scene) -> None:
         if self._reached.wants_every_step:
             self._executor.perform(kept.template.steps(values), where)
             return
@@ -188,7 +199,7 @@ class Stamper:
             else:
                 self._do(kept, deed.operations(values), where)
 
-    def _do(self, kept: _Kept, operations: Sequence[Operation], where: Scene) -> None:
+    def _do(self, kept: Kept, operations: Sequence[Operation], where: Scene) -> None:
         """Do what is no message; what the link to all these containers allows, not each time."""
         is_about_link = all(isinstance(each, AllowLoopbackSources) for each in operations)
         now = time.monotonic()
@@ -225,7 +236,7 @@ class Stamper:
             return
         with self._mutex:
             self._seen.pop(form, None)
-            _keep(self._kept, form, _Kept(template, known, unsettled))
+            _keep(self._kept, form, Kept(template, known, unsettled))
 
 
 def _keep(kept: dict[Form, T], form: Form, value: T) -> None:

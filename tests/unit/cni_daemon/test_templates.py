@@ -98,12 +98,15 @@ GIVEN = st.builds(
     nonce=st.text("abcdef0123456789", min_size=32, max_size=32),
     identity=st.tuples(st.integers(0, 2**32), st.integers(1, 2**64)),
     descriptor=st.integers(0, 2**31 - 1),
-    names=st.lists(
-        st.text("abcdef0123456789", min_size=8, max_size=8).map("veth{}".format),
-        min_size=8, max_size=8, unique=True,
-    ).map(tuple),
-    indexes=st.lists(INDEXES, min_size=8, max_size=8, unique=True).map(tuple),
-    macs=st.lists(MACS, min_size=8, max_size=8, unique=True).map(tuple),
+    drawn=st.builds(
+        holes.drawn,
+        names=st.lists(
+            st.text("abcdef0123456789", min_size=8, max_size=8).map("veth{}".format),
+            min_size=8, max_size=8, unique=True,
+        ).map(tuple),
+        indexes=st.lists(INDEXES, min_size=8, max_size=8, unique=True).map(tuple),
+        macs=st.lists(MACS, min_size=8, max_size=8, unique=True).map(tuple),
+    ),
 )  # fmt: skip
 
 

@@ -83,7 +83,8 @@ def _write(path: str, content: bytes) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.pwrite(descriptor, content, 0)
-        os.ftruncate(descriptor, len(content))
+        if os.fstat(descriptor).st_size != len(content):  # IDs are of one length, nearly always
+            os.ftruncate(descriptor, len(content))
     finally:
         os.close(descriptor)
 

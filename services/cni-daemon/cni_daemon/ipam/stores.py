@@ -145,13 +145,14 @@ class Store:
     def reserve(self, address: IpAddress, container_id: str, ifname: str, set_index: int) -> bool:
         """Take an address; False if somebody has it. Raises OSError when it cannot be written."""
         content = f"{container_id}{_SEPARATOR}{ifname}".encode()
+        text = str(address)
         try:
-            self._make(self._file(str(address)), content)
+            self._make(self._file(text), content)
         except FileExistsError:
             self._seen = None  # a file that the index does not know
             return False
         self._learn(address, Attachment(container_id, ifname))
-        self._note_last(set_index, address)
+        self._note_last(set_index, address, text.encode())
         return True
 
     def last_reserved(self, set_index: int) -> IpAddress | None:
@@ -167,9 +168,8 @@ class Store:
         self._last[set_index] = found
         return found
 
-    def _note_last(self, set_index: int, address: IpAddress) -> None:
+    def _note_last(self, set_index: int, address: IpAddress, text: bytes) -> None:
         """Write what was given last, in place: truncating first would make ext4 flush it."""
-        text = str(address).encode()
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
         descriptor = os.open(self._file(f"{_LAST}{set_index}"), flags, 0o600)
         try:
