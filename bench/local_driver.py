@@ -17,6 +17,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from bitts.csi import v1
 from bitts.rpc import channel
 from support import cluster, localdriver, processes
 from support.localdriver import MIB, Client, Harness
@@ -167,6 +168,8 @@ async def run(choice: Choice) -> None:
             summary["rss_mb"], summary["anonymous_mb"] = measuring.memory(process.pid)
             async with contextlib.AsyncExitStack() as stack:
                 client = await stack.enter_async_context(harness.client())
+                probe = functools.partial(client.identity.probe, v1.ProbeRequest(), timeout=5.0)
+                summary["probe_ms"] = shown("probe", await volumelife.timed([probe] * 500))
                 pairs = [(client, sort) for sort in choice.sorts]
                 if choice.peer:
                     rival = peer_client(choice.peer, home, spawner)
