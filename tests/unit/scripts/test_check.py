@@ -60,6 +60,15 @@ def test_outside_of_ci_what_has_its_own_command_is_named(checkout: pathlib.Path)
     assert "left to commands of their own: make check, and make test-vm" in said
 
 
+def test_a_decision_that_is_not_covered_fails_the_tests_with_its_words(
+    checkout: pathlib.Path,
+) -> None:
+    program_at(checkout / "scripts" / "test-coverage", "echo 'decide.py 99 %'; exit 1")
+    code, said = run(checkout / "scripts" / "test")
+    assert code == 1
+    assert "decide.py 99 %" in said
+
+
 def test_what_fails_in_the_emulator_fails_ci_with_its_words(checkout: pathlib.Path) -> None:
     program_at(checkout / "scripts" / "test-vm", "echo '1 failed'; exit 1")
     code, said = run(checkout / "scripts" / "test", ci="true")
