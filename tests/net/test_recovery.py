@@ -194,3 +194,34 @@ def test_status_tells_that_no_address_is_left(daemon: cnidaemon.Daemon) -> None:
     (folder / "10.88.0.2").write_bytes(b"somebody\r\neth0")
     outcome = daemon.call("STATUS", wanted)
     assert outcome.error.startswith("50: no IP addresses available")
+
+
+def test_status_and_gc_need_nothing_that_only_an_attachment_says(
+    daemon: cnidaemon.Daemon, namespaces: netns.Namespaces
+) -> None:
+    """Runtimes ask both without ``runtimeConfig``, and take a node that fails for not ready."""
+    offered = daemon.config("bridge", ipam="host-local", capabilities={"ipRanges": True})
+    del offered["ipam"]["ranges"]
+    pod = namespaces.make("pod")
+    given = {**offered, "runtimeConfig": {"ipRanges": [[{"subnet": "10.88.0.0/24"}]]}}
+    assert daemon.call("ADD", given, pod=pod).status == 0
+    device = daemon.config("host-device", capabilities={"deviceID": True})
+    for config in (offered, device, daemon.config("vrf"), as_list(offered, device)):
+        asked = {key: value for key, value in config.items() if key != "runtimeConfig"}
+        assert daemon.call("STATUS", asked).error == ""
+        valid = [{"containerID": "c1", "ifname": "eth0"}]
+        assert daemon.call("GC", {**asked, "cni.dev/valid-attachments": valid}).error == ""
+    assert list(daemon.addresses()) == ["10.88.0.2"]
+    assert daemon.call("GC", {**offered, "cni.dev/valid-attachments": []}).error == ""
+    assert daemon.addresses() == {}
+    missing = daemon.config("bridge", ipam={"type": "nowhere"})
+    assert 'failed to find plugin "nowhere"' in daemon.call("STATUS", missing).error
+    assert daemon.call("STATUS", daemon.config("ptp")).error == "999: no plugin name provided"
+
+
+def as_list(*configs: dict[str, object]) -> dict[str, object]:
+    """Return configurations as one call."""
+    plugins = [
+        {k: v for k, v in each.items() if k not in {"name", "cniVersion"}} for each in configs
+    ]
+    return {"cniVersion": "1.1.0", "name": "tnet", "type": "bitts", "plugins": plugins}

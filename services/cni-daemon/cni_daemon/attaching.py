@@ -303,7 +303,7 @@ class Attacher:
         """Return the IPAM plugins behind a request (for GC and STATUS). Raises CniError."""
         return [
             Asking(stage.ipam, stage.call, request.environment)
-            for stage in chain.stages(request, self._draws)
+            for stage in chain.stages_to_ask(request, self._draws)
             if stage.ipam
         ]
 

@@ -70,6 +70,14 @@ def stages_to_remove(request: Request, draws: Draws) -> tuple[Stage, ...]:
     return _staged(request, draws, _stage_to_remove)
 
 
+def stages_to_ask(request: Request, draws: Draws) -> tuple[Stage, ...]:
+    """Return the stages of a GC or a STATUS, which say nothing of any attachment.
+
+    Only their IPAM plugins matter; of one that is refused the options are None. Raises CniError.
+    """
+    return _staged(request, draws, _stage_to_ask)
+
+
 def _staged(request: Request, draws: Draws, stage: Staging) -> tuple[Stage, ...]:
     if request.plugin != CHAIN_TYPE:
         return (stage(request, request.plugin, request.config, draws),)
@@ -107,16 +115,36 @@ def _stage(request: Request, kind: str, inner: PluginConfig, draws: Draws) -> St
         return Stage(_alone(kind), None, call, kind)
     if plugin is None:
         raise CniError(Code.INVALID_CONFIG, f"no plugin {kind!r} is served here")
+    return _with_ipam(plugin, _parsed(plugin, inner, call), call)
+
+
+def _parsed(plugin: AnyPlugin, inner: PluginConfig, call: Call) -> object:
     try:
-        options = plugin.parse(inner, call)
-        ipam = inner.ipam_type if plugin.uses_ipam(options) else ""
-        if plugin.uses_ipam(options) and not ipam:
-            raise CniError(Code.INTERNAL, "no plugin name provided")
+        return plugin.parse(inner, call)
     except OutOfRangeError as error:
         raise CniError(Code.INVALID_CONFIG, str(error)) from None
     except DocumentError as error:
         raise CniError(Code.INTERNAL, f"failed to load netconf: {error}") from None
+
+
+def _with_ipam(plugin: AnyPlugin, options: object, call: Call) -> Stage:
+    uses_ipam = plugin.uses_ipam(options)
+    ipam = call.config.ipam_type if uses_ipam else ""
+    if uses_ipam and not ipam:
+        raise CniError(Code.INTERNAL, "no plugin name provided")
     return Stage(plugin, options, call, ipam)
+
+
+def _stage_to_ask(request: Request, kind: str, inner: PluginConfig, draws: Draws) -> Stage:
+    plugin = registry.ALL.get(kind)
+    if plugin is None:
+        return _stage(request, kind, inner, draws)
+    call = Call(request.invocation, inner, draws, inner.previous)
+    try:
+        options = _parsed(plugin, inner, call)
+    except CniError:  # it may need what only an attachment's runtimeConfig says
+        return Stage(plugin, None, call, "" if plugin.is_meta else _ipam_type(inner))
+    return _with_ipam(plugin, options, call)
 
 
 def _stage_to_remove(request: Request, kind: str, inner: PluginConfig, draws: Draws) -> Stage:

@@ -11,12 +11,13 @@ from bitts.cni import args, results, versions
 from bitts.cni.attachments import Attachment
 from bitts.cni.config import PluginConfig
 from bitts.cni.documents import DocumentError, Fields, OutOfRangeError
+from bitts.cni.environment import Command
 from bitts.cni.errors import CniError, Code
 from bitts.cni.results import Dns, Ip, IpAddress, Result, Route
 
 from cni_daemon.ipam import ranges
 from cni_daemon.ipam.interface import Ipam
-from cni_daemon.ipam.ranges import Candidate, RangeError, RangeSet
+from cni_daemon.ipam.ranges import Candidate, NoRangesError, RangeError, RangeSet
 from cni_daemon.ipam.stores import Store, StoreBusyError, Stores
 from cni_daemon.model import Call
 from cni_daemon.operations import Operation, ReleaseAddresses
@@ -49,6 +50,10 @@ def parse(config: PluginConfig, call: Call) -> Options:
     try:
         options = _options(config)
         requested = _requested(config, call)
+    except NoRangesError as error:
+        if call.command == Command.STATUS:  # they may come with each attachment, as ``ipRanges``
+            return Options(directory(config), ())
+        raise CniError(Code.INTERNAL, str(error)) from None
     except OutOfRangeError as error:
         raise CniError(Code.INVALID_CONFIG, str(error)) from None
     except (RangeError, DocumentError, ValueError) as error:
@@ -90,7 +95,7 @@ def _sets(ipam: Fields, runtime: Fields) -> tuple[RangeSet, ...]:
         members = [Fields(each, "ipam.ranges") for each in one]
         collected.append(_read_set(members, len(collected)))
     if not collected:
-        raise RangeError("no IP ranges specified")
+        raise NoRangesError("no IP ranges specified")
     return tuple(collected)
 
 

@@ -22,6 +22,10 @@ class RangeError(ValueError):
     """A range makes no sense; the message is host-local's."""
 
 
+class NoRangesError(RangeError):
+    """No range is named at all."""
+
+
 @dataclass(frozen=True, slots=True)
 class Range:
     """Addresses ``start`` to ``end`` of a subnet, the gateway never given."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from bitts.cni import args, results
 from bitts.cni.config import PluginConfig
 from bitts.cni.documents import DocumentError, OutOfRangeError
+from bitts.cni.environment import Command
 from bitts.cni.errors import CniError, Code
 from bitts.cni.results import Ip, IpInterface, Result
 
@@ -23,6 +24,8 @@ class Options:
 
 def parse(config: PluginConfig, call: Call) -> Options:
     """Read the addresses; each later source appends to or replaces the former."""
+    if "ipam" not in config.fields and call.command in {Command.ADD, Command.CHECK}:
+        raise CniError(Code.INTERNAL, "IPAM config missing 'ipam' key")
     ipam = config.fields.nested("ipam")
     try:
         found = [
