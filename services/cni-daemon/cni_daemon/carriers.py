@@ -17,8 +17,11 @@ def wait(names: Iterable[str]) -> None:
 
     The kernel takes a link for up a moment after the other end was switched on.
     """
+    waited = [each for each in names if not links.is_running(each)]
+    if not waited:  # as nearly always
+        return
     deadline, pause = time.monotonic() + TIMEOUT, _FIRST_PAUSE
-    for name in names:
+    for name in waited:
         while not links.is_running(name):
             if time.monotonic() > deadline:
                 raise CniError(Code.INTERNAL, "bridge port in error state: down")

@@ -108,13 +108,15 @@ class Stamper:
             return None
         try:
             with scene.opened(order.netns) as where:
-                assert where.descriptor is not None
-                identity = namespaces.identity(where.descriptor)
+                descriptor = where.descriptor
+                assert descriptor is not None
+                identity = namespaces.identity(descriptor)
                 if namespaces.is_home(identity):
                     return None
-                given = self._given(kept, order, identity, where.descriptor)
+                given = self._given(kept, order, identity, descriptor)
                 is_told = tell(self._make(kept, key, given, where))
                 kept.drawn.append(self._drawn(template))
+                self._stores.at(template.setting.ipam.directory).note()
                 return is_told
         except _REFUSALS as error:
             self._log.info("Attaching without a template", attachment=str(key), err=error)

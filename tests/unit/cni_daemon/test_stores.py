@@ -8,6 +8,9 @@ from collections.abc import Callable
 
 import pytest
 from bitts.cni.attachments import Attachment
+from bitts.cni.errors import CniError
+from cni_daemon.ipam import host_local
+from cni_daemon.ipam.ranges import Range
 from cni_daemon.ipam.stores import Store, Stores
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -68,6 +71,43 @@ def test_collecting_frees_what_is_not_valid(tmp_path: pathlib.Path) -> None:
     (tmp_path / "10.0.0.7").write_bytes(b"")
     assert store.collect(lambda owner: owner.container_id == "c1") == 2
     assert set(files(tmp_path)) == {"10.0.0.2", "last_reserved_ip.0"}
+
+
+def test_what_was_given_last_may_be_noted_later(tmp_path: pathlib.Path) -> None:
+    """Where nothing is noted yet it is at once: the index takes a new file for another's."""
+    store, note = Store(str(tmp_path / "n")), tmp_path / "n" / "last_reserved_ip.0"
+    for number in range(2, 5):
+        with store.locked():
+            taken = ipaddress.ip_address(f"10.0.0.{number}")
+            assert store.reserve(taken, f"c{number}", "eth0", 0, notes_later=True)
+        assert store.last_reserved(0) == taken
+    assert note.read_text() == "10.0.0.2"
+    store.note()
+    assert note.read_text() == "10.0.0.4"
+    note.write_text("10.0.0.9")
+    store.note()  # nothing is due
+    assert note.read_text() == "10.0.0.9"
+
+
+def test_an_address_is_chosen_before_it_is_taken(tmp_path: pathlib.Path) -> None:
+    subnet = ipaddress.ip_network("10.0.0.0/29")
+    first, last, gateway = (ipaddress.ip_address(f"10.0.0.{n}") for n in (1, 6, 1))
+    options = host_local.Options(str(tmp_path / "n"), ((Range(subnet, first, last, gateway),),))
+    stores = Stores()
+    with host_local.choosing(options, stores, "c1", "eth0") as choice:
+        assert list(map(str, choice.addresses)) == ["10.0.0.2"]
+        assert not (tmp_path / "n" / "10.0.0.2").exists()
+        choice.take()
+        assert (tmp_path / "n" / "10.0.0.2").read_bytes() == b"c1\r\neth0"
+    with pytest.raises(CniError, match="duplicate allocation is not allowed"):
+        host_local.choosing(options, stores, "c1", "eth0").__enter__()
+    (tmp_path / "n" / "10.0.0.4").write_text("somebody else")
+    with host_local.choosing(options, stores, "c2", "eth0") as choice:
+        (tmp_path / "n" / "10.0.0.3").write_text("who takes no lock")
+        with pytest.raises(CniError, match="taken by somebody else"):
+            choice.take()
+    with host_local.choosing(options, stores, "c2", "eth0") as choice:
+        assert list(map(str, choice.addresses)) == ["10.0.0.5"]
 
 
 def test_a_missing_folder_has_nothing_to_release(tmp_path: pathlib.Path) -> None:

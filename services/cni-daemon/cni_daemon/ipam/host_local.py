@@ -203,10 +203,15 @@ class Choice:
         return [each.address for each in self._found]
 
     def take(self) -> None:
-        """Take them; what was taken before a failure stays. Raises CniError, OSError."""
+        """Take them; what was taken before a failure stays. Raises CniError, OSError.
+
+        ``Store.note`` is still to be called, when nobody waits any more.
+        """
         owner = self._owner
         for index, each in enumerate(self._found):
-            if not self._store.reserve(each.address, owner.container_id, owner.ifname, index):
+            if not self._store.reserve(
+                each.address, owner.container_id, owner.ifname, index, notes_later=True
+            ):
                 raise CniError(Code.TRY_AGAIN_LATER, f"{each.address} was taken by somebody else")
 
 

@@ -63,6 +63,8 @@ class Store:
         self._last: dict[int, IpAddress | None] = {}
         self._noted: dict[int, int] = {}
         """Sizes of the files of what was given last."""
+        self._due: set[int] = set()
+        """Range sets of which what was given last is still to be written."""
         self._locked = -1
         """The lock's file, open for reading, which keeps nobody from making the disk read-only."""
         self._depth = 0
@@ -142,8 +144,14 @@ class Store:
         exact = self._held.get(Attachment(container_id, ifname), set())
         return frozenset(exact | self._held.get(Attachment(container_id, ""), set()))
 
-    def reserve(self, address: IpAddress, container_id: str, ifname: str, set_index: int) -> bool:
-        """Take an address; False if somebody has it. Raises OSError when it cannot be written."""
+    def reserve(
+        self, address: IpAddress, container_id: str, ifname: str, set_index: int,
+        *, notes_later: bool = False,
+    ) -> bool:  # fmt: skip
+        """Take an address; False if somebody has it. Raises OSError when it cannot be written.
+
+        That it was the last one given is only a hint, which ``note`` may write down later.
+        """
         content = f"{container_id}{_SEPARATOR}{ifname}".encode()
         text = str(address)
         try:
@@ -152,8 +160,20 @@ class Store:
             self._seen = None  # a file that the index does not know
             return False
         self._learn(address, Attachment(container_id, ifname))
-        self._note_last(set_index, address, text.encode())
+        self._last[set_index] = address
+        if notes_later and set_index in self._noted:
+            self._due.add(set_index)
+        else:
+            self._note_last(set_index, text.encode())
         return True
+
+    def note(self) -> None:
+        """Write down what was given last; where that fails, others begin to look elsewhere."""
+        with self._mutex:
+            while self._due:
+                index = self._due.pop()
+                with contextlib.suppress(OSError):
+                    self._note_last(index, str(self._last[index]).encode())
 
     def last_reserved(self, set_index: int) -> IpAddress | None:
         """Return the address given last in a range set, None where that is not known."""
@@ -168,7 +188,7 @@ class Store:
         self._last[set_index] = found
         return found
 
-    def _note_last(self, set_index: int, address: IpAddress, text: bytes) -> None:
+    def _note_last(self, set_index: int, text: bytes) -> None:
         """Write what was given last, in place: truncating first would make ext4 flush it."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
         descriptor = os.open(self._file(f"{_LAST}{set_index}"), flags, 0o600)
@@ -179,7 +199,6 @@ class Store:
         finally:
             os.close(descriptor)
         self._noted[set_index] = len(text)
-        self._last[set_index] = address
 
     def release(self, container_id: str, ifname: str) -> int:
         """Give back what an attachment has; nothing is fine. Returns how many addresses."""
@@ -247,6 +266,7 @@ class Store:
         self._held.clear()
         self._last.clear()
         self._noted.clear()
+        self._due.clear()
         for entry in os.scandir(self.directory):
             try:
                 address = ipaddress.ip_address(entry.name)
