@@ -109,13 +109,17 @@ kill -9 $PPID
 
 
 @pytest.mark.root
-async def test_growing_that_is_cut_off_leaves_the_file_system_as_it_was(harness: Harness) -> None:
+@pytest.mark.parametrize("words", [(), ("--fault=NodeStageVolume:crash=filesystem-grown",)])
+async def test_growing_that_is_cut_off_leaves_the_file_system_as_it_was(
+    harness: Harness, words: tuple[str, ...]
+) -> None:
     folder = harness.home / "programs"
     folder.mkdir()
     (folder / "resize2fs").write_text(CUT_OFF)
     (folder / "resize2fs").chmod(0o700)
     path = f"{folder}:{os.environ['PATH']}"
-    process = await harness.start(without="sys_resource", environ={"PATH": path})
+    cut_off = {"PATH": path} if not words else None
+    process = await harness.start(*words, without="sys_resource", environ=cut_off)
     async with harness.client() as client:
         use = await made(harness, client, "ext4")
         await use.stage()
