@@ -48,7 +48,7 @@ class NoStore:
 class FileStore:
     """A file that is replaced as a whole; after a crash it is the old or the new one."""
 
-    interval = 0.01
+    interval = 0.05  # each commit hands the interpreter back and forth between two threads
     limit = 64 << 20
 
     def __init__(self, path: pathlib.Path) -> None:
