@@ -13,7 +13,7 @@ import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
 
 from bitts.kube import config as configuration
-from bitts.kube import errors
+from bitts.kube import errors, limiters
 from bitts.kube import lean as _lean  # noqa: F401 - makes the imports below small
 
 # isort: split
@@ -25,6 +25,9 @@ _JSON = "application/json"
 # Longer than a usual pause between writes, shorter than the server's own patience (90 s).
 _KEEP_ALIVE = 60.0
 _READ_BUFFER = 2**18
+# A stream of which much comes is read this often a second, after some readings without a wait:
+# what came meanwhile is taken in together.
+_READINGS, _READINGS_AT_ONCE = 30.0, 10
 
 
 class Transport:
@@ -92,7 +95,15 @@ class Transport:
         return await self._config.credentials.renew()
 
     async def _chunks(self, answer: "_Answer") -> AsyncIterator[bytes]:
+        readings, loop = (
+            limiters.TokenBucket(_READINGS, _READINGS_AT_ONCE),
+            asyncio.get_running_loop(),
+        )
         while True:
+            pause = readings.wait(loop.time(), 0)
+            if pause > 0:
+                await asyncio.sleep(pause)
+            readings.take(loop.time())
             with self._naming_failures(answer.what):
                 data = await answer.response.content.readany()
             if not data:
