@@ -217,6 +217,7 @@ def test_bridges_are_closed_to_each_other_all_the_same(
     listed = netns.run(node.host, "nft", "list", "set", "inet", "bitts_cni", "closed_bridges")
     assert '"cni0"' in listed
     assert guarded.remove(pod) == []
+    node.stop()  # it would put the table back
     netns.run(node.host, "nft", "delete", "table", "inet", "bitts_cni")
 
 
