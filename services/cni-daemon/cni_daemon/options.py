@@ -107,8 +107,7 @@ class Flags:
         self._abandon = flags.duration(
             "abandon-after",
             28800.0,
-            "how long an IPAM program may be missing before what it gave to pods that are gone is "
-            "given up",
+            "how long an IPAM program may be missing before addresses of pods gone are given up",
         )
         self._dhcp = flags.duration(
             "dhcp-timeout", 40.0, "longest time to wait for a DHCP server when a pod is attached"
