@@ -1,5 +1,6 @@
 """firewall beside a real firewalld: addresses are sources of a zone, and none is left there."""
 
+import contextlib
 import pathlib
 from collections.abc import Iterator
 from typing import Any
@@ -47,6 +48,8 @@ def node(
     made.start("--upkeep-interval=200ms")
     yield made
     assert firewall.sources() == []
+    with contextlib.suppress(waiting.DeadlineError):
+        waiting.until_blocking(lambda: cnidaemon.leftovers(firewall.host) == [], "nothing left")
     assert cnidaemon.leftovers(firewall.host) == []
 
 

@@ -53,7 +53,7 @@ async def test_a_driver_that_goes_and_comes_back(
     driver: localdriver.Harness, spawner: processes.Processes
 ) -> None:
     running = await driver.start()
-    probe = start(driver, spawner, "--probe-timeout=500ms")
+    probe = start(driver, spawner, "--probe-timeout=20s")
     await until_status(probe.port, "/healthz", 200)
     running.kill()
     assert "Unavailable" in await until_status(probe.port, "/healthz", 500)

@@ -13,8 +13,8 @@ NAMED = (
     "import os, socket, sys; socket.sethostname(sys.argv[1]); os.execv(sys.argv[2], sys.argv[2:])"
 )
 DURATIONS = [
-    "--leader-election-lease-duration=2s",
-    "--leader-election-renew-deadline=1s",
+    "--leader-election-lease-duration=5s",
+    "--leader-election-renew-deadline=3s",
     "--leader-election-retry-period=200ms",
 ]
 
