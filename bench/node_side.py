@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from bitts.csi import registration
 from bitts.rpc.codes import RpcError
-from support import nodeside, processes, waiting
+from support import nodeside, ports, processes, waiting
 from support.identitydriver import IdentityDriver
 
 from bench import measuring
@@ -67,7 +67,7 @@ def cpu(pid: int) -> float:
 
 def cases(place: Place, options: argparse.Namespace) -> list[Case]:
     """Return what to measure: each program without and with HTTP."""
-    port = nodeside.free_port()
+    port = ports.free()
     address = f"--csi-address={place.socket}"
     registrar = (
         options.registrar,

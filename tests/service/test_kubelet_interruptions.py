@@ -11,12 +11,12 @@ pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(480)]
 
 
 async def busy(work: Work, *names: str) -> None:
-    """Have pods that keep a file system and a device of their own mounted."""
+    """Have pods run that have written to a file system and a device and keep them mounted."""
     for name in names:
         await work.claim(f"{name}-files", LATE)
         await work.claim(f"{name}-disk", LATE, volumeMode="Block")
-        script = f"echo {name} > /{name}-files/f; echo {name} > /dev/{name}-disk; {STAY}"
-        await work.pod(name, script, files=[f"{name}-files"], disks=[f"{name}-disk"])
+        script = f"echo {name} > /{name}-files/f; echo {name} > /dev/{name}-disk"
+        await work.pod(name, STAY, files=[f"{name}-files"], disks=[f"{name}-disk"], first=script)
     for name in names:
         await work.runs(name)
 

@@ -41,10 +41,10 @@ def mounts_of(files: Mapping[str, str], disks: Mapping[str, str]) -> Obj:
     }
 
 
-def container(script: str, seen: Obj) -> Obj:
+def container(script: str, seen: Obj, name: str = "main") -> Obj:
     """Return a container that runs a shell script."""
     command = ["sh", "-ec", script]
-    return {"name": "main", "image": IMAGE, "command": command, **seen}
+    return {"name": name, "image": IMAGE, "command": command, **seen}
 
 
 class Work:
@@ -138,9 +138,13 @@ class Work:
         *,
         files: Sequence[str] = (),
         disks: Sequence[str] = (),
+        first: str = "",
         **spec: Any,
     ) -> None:
-        """Create a pod that runs a script with claims at ``/NAME`` and ``/dev/NAME``."""
+        """Create a pod that runs a script with claims at ``/NAME`` and ``/dev/NAME``.
+
+        What the script ``first`` does is done by the time the pod runs.
+        """
         seen = mounts_of({one: f"/{one}" for one in files}, {one: f"/dev/{one}" for one in disks})
         volumes = [
             {"name": one, "persistentVolumeClaim": {"claimName": one}} for one in (*files, *disks)
@@ -148,6 +152,7 @@ class Work:
         given = {
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 5,
+            "initContainers": [container(first, seen, "first")] if first else [],
             "containers": [container(script, seen)],
             "volumes": volumes,
         }
