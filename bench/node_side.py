@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from bitts.csi import registration
 from bitts.rpc.codes import RpcError
-from support import nodeside, ports, processes, waiting
+from support import ports, processes, waiting
 from support.identitydriver import IdentityDriver
 
 from bench import measuring
