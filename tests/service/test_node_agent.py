@@ -52,6 +52,18 @@ async def test_a_volume_is_staged_once_for_two_pods(bench: Bench) -> None:
     assert bench.driver.calls.count("NodeUnstageVolume") == 1
 
 
+async def test_of_pods_that_go_at_once_the_last_takes_their_volume_away(bench: Bench) -> None:
+    await bench.volume("data")
+    names = [f"p{number}" for number in range(12)]
+    for name in names:
+        await bench.pod(name, "sleep", "600", claims=("data",))
+    for name in names:
+        await bench.phase(name, "Running")
+    await asyncio.gather(*map(bench.delete, names))
+    assert bench.driver.calls.count("NodeUnpublishVolume") == len(names)
+    assert bench.driver.calls.count("NodeUnstageVolume") == 1
+
+
 async def test_a_killed_agent_is_succeeded_by_one_that_adopts(bench: Bench) -> None:
     await bench.volume("data")
     await bench.pod("kept", "sleep", "600", claims=("data",))

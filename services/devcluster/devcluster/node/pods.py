@@ -203,15 +203,12 @@ class Pods:
         if record is None:
             return
         await asyncio.to_thread(volumes.unmount_ours, self._parts.layout.pod(uid))
-        left, problem = [], None
+        problem = None
         for mounted in record.volumes:
             try:
                 await self._parts.volumes.unmount(uid, mounted)
             except volumes.Problem as error:
-                left.append(mounted)
                 problem = error
-        remaining = msgspec.structs.replace(record, volumes=tuple(left), ready=False)
-        await self._parts.records.write(remaining)
         await self.report_in_use()
         if problem is not None:
             raise problem

@@ -59,6 +59,13 @@ class Records:
         await asyncio.to_thread(_write, folder, msgspec.json.encode(record))
         self._records[record.uid] = record
 
+    async def release(self, uid: str, volume: model.Mounted) -> None:
+        """Note that a pod has a volume no more, and so is not ready to run."""
+        record = self._records.get(uid)
+        if record is not None:
+            left = tuple(one for one in record.volumes if one != volume)
+            await self.write(msgspec.structs.replace(record, volumes=left, ready=False))
+
     async def remove(self, uid: str) -> None:
         """Remove a pod's folder; raises OSError while something is mounted below it."""
         await asyncio.to_thread(_remove, self._layout.pod(uid))

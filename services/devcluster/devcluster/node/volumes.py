@@ -114,23 +114,28 @@ class Volumes:
             await asyncio.to_thread(give_to_group, pathlib.Path(mounted.target), int(group))
 
     async def unmount(self, uid: str, mounted: model.Mounted) -> None:
-        """Unpublish a pod's volume, and unstage it if no other pod has it; raises RpcError."""
+        """Unpublish a pod's volume, unstage it if no other pod has it, and take it off the record.
+
+        Raises RpcError, OSError.
+        """
         driver = await self._drivers.use(mounted.driver)
         await driver.node.node_unpublish_volume(
             v1.NodeUnpublishVolumeRequest(volume_id=mounted.handle, target_path=mounted.target),
             timeout=CALL_TIMEOUT,
         )
         await asyncio.to_thread(_drop, pathlib.Path(mounted.target))
-        if not mounted.staged:
-            return
         async with self._staging(mounted.staging):
-            if self._records.is_staged_for_others(uid, mounted.staging):
-                return
-            request = v1.NodeUnstageVolumeRequest(
-                volume_id=mounted.handle, staging_target_path=mounted.staging
-            )
-            await driver.node.node_unstage_volume(request, timeout=CALL_TIMEOUT)
-            await asyncio.to_thread(_drop, pathlib.Path(mounted.staging))
+            if mounted.staged and not self._records.is_staged_for_others(uid, mounted.staging):
+                await self._unstage(driver, mounted)
+            # While the next one has to wait: two that go at once would each see the other's.
+            await self._records.release(uid, mounted)
+
+    async def _unstage(self, driver: Driver, mounted: model.Mounted) -> None:
+        request = v1.NodeUnstageVolumeRequest(
+            volume_id=mounted.handle, staging_target_path=mounted.staging
+        )
+        await driver.node.node_unstage_volume(request, timeout=CALL_TIMEOUT)
+        await asyncio.to_thread(_drop, pathlib.Path(mounted.staging))
 
     def _attached(self, csi: Csi, name: str) -> Mapping[str, str]:
         """The publish context of the attachment to this node; raises VolumeError until then."""
